@@ -23,6 +23,7 @@ from training.strategies.port import RoundNumber
 from training.transport import calls
 from training.worker import files as served_files
 from training.worker.engine import Engine
+from training.worker.turns import Rank
 from training.worker.work import Work
 
 FIRST, NEVER = StageIndex(0), StepNumber(0)
@@ -236,6 +237,23 @@ async def test_states__a_newcomer__stores_seals_and_answers_zero_until_it_can_lo
         with pytest.raises(errors.Unavailable, match="no member with a checkpoint of round 4"):
             await take(work, sealed, 4)
         assert work.book.sealed == 4
+
+
+async def test_states__joins_again_while_a_segment_is_computed__does_not_wait_for_its_end(
+    tmp_path: Path, sealed: MemorySwarm
+) -> None:
+    """Else the coordinator that was restarted would deal what it computes to others meanwhile."""
+    async with worker_again(sealed, tmp_path) as (work, _):
+        await work.states.take_group(FIRST, StepNumber(0))
+        may_end = asyncio.Event()
+        segment = asyncio.create_task(work.station.engine.at(Rank.STEP, may_end.wait))
+        await asyncio.sleep(0)
+
+        async with asyncio.timeout(10):
+            await work.states.take_group(FIRST, StepNumber(0))
+
+        may_end.set()
+        await segment
 
 
 async def test_states__a_newcomer_for_whom_nobody_has_a_bucket_any_more__joins_anew(

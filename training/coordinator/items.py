@@ -58,7 +58,7 @@ class ItemRoutes:
             len(state.terms.groups),
             tell=tell,
             awaited=state.members,
-            until=self._now() + RETURN_MS / 1000,
+            patience=RETURN_MS / 1000,
             waits=state.terms.layout.most_items is not None,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}

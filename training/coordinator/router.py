@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 from contracts.terms import errors
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, PeerId, StageIndex
@@ -92,7 +93,7 @@ class Router:
         *,
         tell: Tell,
         awaited: Iterable[PeerId] = (),
-        until: float = 0.0,
+        patience: float = 0.0,
         waits: bool = False,
     ) -> None:
         """Begin; `look` comes next.
@@ -102,7 +103,7 @@ class Router:
             num_groups: Of the job.
             tell: The log.
             awaited: Who may have work of the round from before this start.
-            until: Nothing is dealt before they have said what, or it is so late.
+            patience: Nothing is dealt before they have said what, or so long after one is here.
             waits: Whether an item stays with its peer, however long that takes in its round.
         """
         self._rules, self._num_groups, self._waits = rules, num_groups, waits
@@ -118,9 +119,12 @@ class Router:
         self.validated: tuple[RoundNumber, int] | None = None
         """The round whose state was validated last, and its loss in 1e-6 nats per token."""
         self._round = Round(NO_ROUND)
-        self._awaited, self._until, self._is_gathering = {*awaited}, until, True
-        self._found: list[tuple[PeerId, TaskResult]] = []  # made before this start
+        self._awaited, self._patience, self._is_gathering = {*awaited}, patience, True
+        self._until = inf  # when it is over: nobody is here yet
+        self._found: defaultdict[TaskName, dict[PeerId, TaskResult]] = defaultdict(dict)
+        """What was made before this start."""
         self._held: dict[TaskName, PeerId] = {}  # asked for before it
+        self._believed: defaultdict[PeerId, set[Item]] = defaultdict(set)  # of both
         self._peers: dict[PeerId, Peer] = {}
         self._out: defaultdict[PeerId, dict[TaskName, Out]] = defaultdict(dict)
         self._asked: set[tuple[PeerId, TaskName]] = set()  # of this round, or of this validation
@@ -148,6 +152,8 @@ class Router:
     def look(self, round: Round, now: float) -> None:
         """Go by this from now on."""
         before, self._round = self._round, round
+        if round.here:
+            self._until = min(self._until, now + self._patience)
         if round.number != before.number:
             self._begin_round(is_first=not before.number)
         if round.validate_after != before.validate_after:
@@ -170,7 +176,8 @@ class Router:
     def _begin_round(self, *, is_first: bool) -> None:
         self._abandon(evaluations=False)
         if not is_first:
-            self._found, self._held = [], {}
+            for of_before in (self._found, self._held, self._believed):
+                of_before.clear()
         for of_the_round in (self.done, self.lacked, self.gone, self.off):
             of_the_round.clear()
         self._num_counted = -1
@@ -250,7 +257,7 @@ class Router:
     def next_moment(self) -> float | None:
         """When `pass_time` has something to do."""
         moments = [at for at, _, _ in self._moments[:1]] + [*self._again.values()]
-        moments += [self._until] * self._is_gathering
+        moments += [self._until] * (self._is_gathering and self._until < inf)
         return min(moments, default=None)
 
     def _at(self, moment: float, act: Callable[[float], None]) -> None:
@@ -283,8 +290,13 @@ class Router:
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
         room = IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
-        while self._to_begin and len(self._walks) < room:
-            item = self._to_begin.pop()
+        # What somebody had at our start is begun first: to work on others it would have to go back.
+        had = {each.item for names in (self._found, self._held) for each in names}
+        first = [item for item in self._to_begin if item in had]
+        if first:
+            self._to_begin = [item for item in self._to_begin if item not in had]
+        while first or (self._to_begin and len(self._walks) < room):
+            item = (first or self._to_begin).pop()
             self._begin(Way(item, self._num_groups, done=done_of(view, item)), now)
         if self.done:
             return  # found just now: strategies deal by what counts, so it is recorded first
@@ -329,11 +341,20 @@ class Router:
         self._waiting.setdefault(group, {})[item] = walk
         name = TaskName(direction=call.direction, round=self._round.number, item=item)
         peer = self._held.pop(name, None)
-        if peer is not None and self._fits(peer, name, walk.way, call) and self._has_room(peer):
+        fits = peer is not None and self._fits(peer, name, walk.way, call)
+        if peer is not None and fits and self._may_have_had(peer, group, item):
             self._assign(peer, group, self._waiting[group].pop(item), now)
 
-    def _has_room(self, peer: PeerId) -> bool:
-        return self._load[peer] < self._round.caps.get(peer, 0)
+    def _may_have_had(self, peer: PeerId, group: Group, item: Item) -> bool:
+        """Whether a peer may have had an item at our start: of so many, and within its cap."""
+        believed, view = self._believed[peer], self._round.view
+        if view is None or item in believed:
+            return view is not None
+        of_it = [number for number, each in view.counted[group].items() if each.peer == peer]
+        cap = self._round.caps.get(peer, 0)
+        is_one = len(believed) < IN_FLIGHT * self._num_groups and len(believed.union(of_it)) < cap
+        believed |= {item} if is_one else frozenset()
+        return is_one
 
     def _deal(self, view: View, group: Group, now: float) -> None:
         """Give items that wait in a group to who may have them."""
@@ -494,7 +515,8 @@ class Router:
             self._note_lacks(peer, said.results)
         if self._is_gathering:  # these are from before this start
             self._awaited.discard(peer)
-            self._found += [(peer, result) for result in said.results]
+            for result in said.results:
+                self._found[name_of(result)][peer] = result
             self._held |= {name_of(each): peer for each in said.holding} if said.is_first else {}
         for result in said.results:
             self._take_result(peer, result, now)
@@ -566,14 +588,15 @@ class Router:
 
     def _take_found(self, way: Way, call: Call) -> Result | None:
         """What somebody had made of this before we started, if it may count."""
-        for peer, result in self._found:
-            if self._fits(peer, name_of(result), way, call) and not way.evaluates:
+        name = TaskName(direction=call.direction, round=self._round.number, item=way.item)
+        for peer, result in self._found.get(name, {}).items():
+            if self._fits(peer, name, way, call) and not way.evaluates:
                 passed = _passed(peer, call.group, result)
                 try:
                     check_answer(way, call, passed)
                 except errors.Malformed:
                     continue
-                if self._has_room(peer):
+                if self._may_have_had(peer, call.group, way.item):
                     return passed
         return None
 
@@ -634,7 +657,11 @@ class Router:
     def _lose(self, walk: Walk, missing: Digest, now: float) -> None:
         """Nobody has this tensor: have it made again, or wait a little for who may be back."""
         self._tell("tensor_lost", step=self._round.number, item=walk.way.item, digest=missing)
-        self._found = [e for e in self._found if missing not in dict(e[1].tensors).values()]
+        for results in self._found.values():
+            for peer in [
+                p for p, each in results.items() if missing in dict(each.tensors).values()
+            ]:
+                del results[peer]
         again = lost(walk.way, missing)
         if again is not None:
             for group in walk.way.forwards.keys() - again.forwards.keys():

@@ -134,8 +134,13 @@ def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundSt
         claims = {n: each for n, each in claims.items() if n not in merged and each.round > updated}
         if not state.terms.layout.merges_late or _are_all(state, claims.values()):
             claims = {}
-    elif is_last_try:  # of late claims alone no update is made
-        claims = {name: each for name, each in claims.items() if not state.is_late(each)}
+    elif is_last_try:  # of late claims alone no update is made, nor of what nobody delivers
+        there = frozenset().union(*phase.open.held.values())
+        claims = {
+            name: each
+            for name, each in claims.items()
+            if not state.is_late(each) and all(output.digest in there for output in each.outputs)
+        }
     counted = {
         group: {
             item: result

@@ -135,6 +135,12 @@ class States:
             Unavailable: none can be had now. Misbehaved: what is offered is not what was sealed.
         """
         at = self._at
+        is_behind = at.applied < state_round <= at.book.sealed  # we have moved, or lost our buckets
+        if at.book.group == at.seat == group and not is_behind:
+            # A segment that is computed meanwhile may take long: we go on talking at once.
+            self._load_from, self._joined_in = state_round, joined_in
+            self.outdated.clear()
+            return
 
         async def work() -> None:
             if at.book.group != group:
@@ -145,7 +151,7 @@ class States:
             elif at.seat != group:
                 await self.resume()  # another group was measured meanwhile
             self._load_from, self._joined_in = state_round, joined_in
-            if at.applied < state_round <= at.book.sealed:  # we have moved, or lost our buckets
+            if at.applied < state_round <= at.book.sealed:
                 await self._load(state_round)
                 await self._catch_up()
             self.outdated.clear()

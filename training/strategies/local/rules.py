@@ -86,7 +86,9 @@ class Local:
         owners = {peer: member.owner for peer, member in view.peers.items()}
         had = Counter(owners[peer] for peer in loads.elements() if peer in owners)
         turns: list[tuple[int, PeerId]] = []
-        for peer in sorted(able, key=lambda each: (loads[each], each)):
+        peers = sorted(able)
+        first = view.newest % max(1, len(peers))  # the last item of a job is not always the same's
+        for peer in sorted(peers[first:] + peers[:first], key=lambda each: loads[each]):
             turns.append((had[owners[peer]], peer))
             had[owners[peer]] += 1
         return [peer for _, peer in sorted(turns)]

@@ -1,7 +1,10 @@
 """Who is asked for which pass, and what it means when nothing, or nothing useful, comes of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from contracts.terms.ids import ZERO_DIGEST, Address, Digest, JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.items import ItemNumber
@@ -11,7 +14,7 @@ from tests.support.history import make_digest, make_spec
 from tests.support.local_jobs import of_local_steps
 from tests.support.rounds import member
 from tests.support.rounds import result as counting
-from training.coordinator.router import Router
+from training.coordinator.router import IN_FLIGHT, Router
 from training.coordinator.walks import Round
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.local.rules import Local
@@ -363,7 +366,7 @@ def test_router__restarted__goes_on_from_what_peers_made_and_hold_and_deals_noth
     before = Routed(items=2)
     [(lower, task), (other, held)] = [(peer, tasks[0]) for peer, tasks in before.out().items()]
 
-    routed = Routed(items=2, awaited=GROUPS, until=1.0)
+    routed = Routed(items=2, awaited=GROUPS, patience=1.0)
     routed.hand_in(lower, result_of(task, LOWER), is_first=True)
     routed.hand_in(other, is_first=True, holding=(named(held),))
     assert routed.out() == {}
@@ -386,32 +389,85 @@ def test_expire__strategy_whose_items_stay__the_peer_keeps_its_task_however_long
     assert not routed.router.off
 
 
-def test_router__restarted__deals_only_once_what_peers_made_before_counts() -> None:
-    """In a job of local steps a peer goes on from its last item, so none below it may be dealt."""
-    spec = make_spec(**of_local_steps(segments=4))
-    counted = {ItemNumber(n): counting(who, LOWER, n) for n, who in enumerate((A, B))}
-    round = Round(
+def round_of_local_steps(
+    num_items: int, counted: Mapping[ItemNumber, Result], *, cap: int = 4
+) -> Round:
+    """A round of two peers, A and B."""
+    return Round(
         StepNumber(1),
         View(
             phase="work", newest=StepNumber(0), now=UnixMillis(0), ends=UnixMillis(60_000),
-            extended=False, issued=frozenset(map(ItemNumber, range(8))),
-            counted={LOWER: counted}, missing=frozenset((A, B)), claims={},
+            extended=False, issued=frozenset(map(ItemNumber, range(num_items))),
+            counted={LOWER: counted}, missing=frozenset(), claims={},
             delivered=frozenset(), peers={who: member(who, rate=RATE) for who in (A, B)},
-            off=frozenset(),
-            may_work=None, is_dealing=True, num_issued=8,
+            off=frozenset(), may_work=None, is_dealing=True, num_issued=num_items,
         ),
         here=dict.fromkeys((A, B), LOWER),
-        caps=dict.fromkeys((A, B), 4),
+        caps=dict.fromkeys((A, B), cap),
     )  # fmt: skip
-    router = Router(Local(spec), 1, tell=tell_nobody, awaited=(A, B), until=1.0, waits=True)
-    router.look(round, 0.0)
-    for who, item in ((A, 4), (B, 3)):
-        made = TaskResult(
+
+
+def local_router() -> Router:
+    """Started again, of a job in whose rounds a peer does up to four items."""
+    spec = make_spec(**of_local_steps(segments=4))
+    return Router(Local(spec), 1, tell=tell_nobody, awaited=(A, B), patience=1.0, waits=True)
+
+
+def hand_in_at_first(router: Router, who: PeerId, *items: int, at: float = 0.1) -> None:
+    """What a peer says to have made before the start."""
+    results = tuple(
+        TaskResult(
             direction="whole", round=StepNumber(1), item=ItemNumber(item), given=False, loss=5,
             tensors=((tensor_name("rows", LOWER, ItemNumber(item)), make_digest(f"rows {item}")),),
-        )  # fmt: skip
-        said = NextItem(job=JOB, is_first=True, results=(made,), failed=(), holding=())
-        router.take(who, said, 0.1)
+        )
+        for item in items
+    )  # fmt: skip
+    said = NextItem(job=JOB, is_first=True, results=results, failed=(), holding=())
+    router.take(who, said, at)
+
+
+@pytest.mark.parametrize(("cap", "already"), [(9, 0), (2, 1), (1, 1)])
+def test_router__restarted__one_says_that_it_made_everything__counts_for_what_it_may_have_had(
+    cap: int, already: int
+) -> None:
+    """Else who is back first would have the round, claim it and deliver nothing, for ever."""
+    counted = {ItemNumber(5): counting(A, LOWER, 5)} if already else {}
+    router = local_router()
+    router.look(round_of_local_steps(6, counted, cap=cap), 0.0)
+    hand_in_at_first(router, A, 0, 1, 2, 3, 4)
+    hand_in_at_first(router, B, 4)
+
+    router.pass_time(0.1)
+
+    assert len(router.done[A]) == min(IN_FLIGHT, cap - already)
+    assert [each.item for each in router.done[B]] == [4]
+
+
+def test_router__restarted__peers_come_back_late__what_they_made_is_waited_for_from_the_first() -> (
+    None
+):
+    router, round = local_router(), round_of_local_steps(4, {})
+    router.look(replace(round, here={}), 0.0)
+    router.pass_time(5.0)
+    router.look(replace(round, here={A: LOWER}), 5.0)
+    hand_in_at_first(router, A, at=5.0)
+    router.pass_time(5.0)
+    assert not router.owed(A, ()).tasks
+
+    router.look(round, 5.9)
+    hand_in_at_first(router, B, 0, at=5.9)
+    router.pass_time(5.9)
+
+    assert [each.item for each in router.done[B]] == [0]
+
+
+def test_router__restarted__deals_only_once_what_peers_made_before_counts() -> None:
+    """In a job of local steps a peer goes on from its last item, so none below it may be dealt."""
+    counted = {ItemNumber(n): counting(who, LOWER, n) for n, who in enumerate((A, B))}
+    router, round = local_router(), round_of_local_steps(8, counted)
+    router.look(round, 0.0)
+    for who, item in ((A, 4), (B, 3)):
+        hand_in_at_first(router, who, item)
 
     router.pass_time(0.1)
 

@@ -11,6 +11,7 @@ from tests.support.rounds import Shell, claim_of, joining, name, owner, peer, te
 from training.rounds import events
 from training.rounds.events import WorkClaimed
 from training.rounds.machine import view
+from training.rounds.sealing import MAX_VOIDS
 from training.rounds.state import Commit, Reduce, Seal, Work
 from training.strategies.local.rules import GROUP, Local
 from training.strategies.port import Router
@@ -224,6 +225,35 @@ def test_assign__one_owner_with_many_peers_of_low_ids__others_get_items_first() 
 
 
 # -------------------------------------------------------------------------------------------- norms
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_assign__one_has_the_last_item_of_the_job_and_never_ends_or_delivers_it__others_get_it(
+    claims: bool,
+) -> None:
+    """It costs the others void rounds; nobody else may do the item while a claim covers it."""
+    shell = shell_of(A, B, C, rounds=1)
+    work_and_claim(shell, (A, C), A, C)  # B has an item, and does not end it
+    deliver(shell)
+    seal(shell)
+    assert isinstance(shell.state.phase, Work) and isinstance(shell.rules, Local)
+    [item] = shell.state.phase.open.issued
+    for number in range(MAX_VOIDS):
+        seen = view(shell.state, shell.now, Router(room=dict.fromkeys((A, B, C), 2)))
+        dealt = {each.peer for each in shell.rules.assign(seen)}
+        if dealt - {B}:
+            break
+        assert dealt == {B} if number == 0 else not dealt
+        if claims and number == 0:
+            shell.work(B, item)
+            shell.claim(B)
+        while not isinstance(shell.state.phase, Seal):
+            shell.pass_time(shell.now + 500)
+        assert shell.state.phase.what == "void"
+        shell.store_seal()
+        shell.apply(A, B, C)
+
+    assert dealt - {B}
 
 
 def made(who: str, norm: int) -> PeerStep:
