@@ -23,6 +23,7 @@ from training.rounds.reducing import owners_that_missed
 from training.rounds.state import (
     NO_BYTES,
     Finished,
+    OpenRound,
     Reduce,
     RoundState,
     Seal,
@@ -135,11 +136,10 @@ def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundSt
         if not state.terms.layout.merges_late or _are_all(state, claims.values()):
             claims = {}
     elif is_last_try:  # of late claims alone no update is made, nor of what nobody delivers
-        there = frozenset().union(*phase.open.held.values())
         claims = {
             name: each
             for name, each in claims.items()
-            if not state.is_late(each) and all(output.digest in there for output in each.outputs)
+            if not state.is_late(each) and _is_with_others(state, phase.open, each)
         }
     counted = {
         group: {
@@ -154,6 +154,13 @@ def _next_round(state: RoundState, phase: Seal, updated: RoundNumber) -> RoundSt
     shards = frozenset(out.digest for claim in claims.values() for out in claim.outputs)
     held = {peer: own & shards for peer, own in phase.open.held.items()}
     return begin_round(state, claims, counted, held, off)
+
+
+def _is_with_others(state: RoundState, open: OpenRound, claim: WorkClaim) -> bool:
+    """Whether all shards of a claim are with peers of other owners, or with the coordinator."""
+    owner = state.owners[claim.peer]
+    others = [own for peer, own in open.held.items() if state.owners.get(peer) != owner]
+    return frozenset().union(*others).issuperset(output.digest for output in claim.outputs)
 
 
 def _are_all(state: RoundState, claims: Iterable[WorkClaim]) -> bool:
