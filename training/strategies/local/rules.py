@@ -91,7 +91,7 @@ class Local:
         for peer in sorted(peers[first:] + peers[:first], key=lambda each: loads[each]):
             turns.append((had[owners[peer]], peer))
             had[owners[peer]] += 1
-        return [peer for _, peer in sorted(turns)]
+        return [peer for _, peer in sorted(turns, key=lambda turn: turn[0])]
 
     def closes(self, view: View) -> Decision:
         """See `Closing.closes`."""
