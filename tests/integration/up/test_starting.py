@@ -204,7 +204,7 @@ async def test_forkserver__who_asked_is_gone__its_child_is_killed_and_nobody_els
     argv = (sys.executable, "-m", "asker", str(tmp_path / "l"), *words(file, "wait"))
     asker = forkserver.start(argv, environment=ENVIRONMENT, log=tmp_path / "asker.log")
     async with asyncio.timeout(patience(20)):
-        while not file.exists():
+        while not (file.exists() and asker.has_said("\n")):  # the child may be there first
             assert not asker.ended.is_set(), asker.last_words()
             await asyncio.sleep(0.01)
     child = identify(int(asker.log.read_text()))
