@@ -2,7 +2,7 @@
 
 `python -m bench.swarm_efficiency [--pairs N] [--steps N] [--quick]` prints a table and one line of
 JSON. A job of about 20 million parameters (width 384, 12 layers, 256 tokens a row, items of 2 rows,
-64 a step, fp32) runs on a whole market, every service, commitment and seal: two stages, one
+32 a step, fp32) runs on a whole market, every service, commitment and seal: two stages, one
 peer with one thread each. Beside it:
 
     two threads     one loop of the same model with two threads
@@ -59,7 +59,7 @@ MODEL: dict[str, Any] = {
     "sequence_length": 256,
 }  # fmt: skip
 QUICK: dict[str, Any] = MODEL | {"width": 96, "num_layers": 2, "ffn_width": 128}
-UNITS, ROWS = 64, 2
+UNITS, ROWS = 32, 2
 MEMORY = 8192  # MiB that each machine offers: a stage of the job needs most of it
 PATIENCE = 10.0  # minutes for one turn
 

@@ -211,7 +211,7 @@ def _sizes(spec: JobSpec, config: ModelConfig, free_bytes: int | None) -> Iterat
     weights = [HEAD_BYTES + FP32 * num_parameters(config, each) for each in slices]
     for number, stage in enumerate(slices):
         what = f"stage {number}"
-        remedy = "train a smaller model, or it in more stages"
+        remedy = "train a smaller model, or cut it into more stages"
         yield Size(f"the model of {what}", weights[number], MAX_WHOLE_BYTES, remedy)
         chunk = _chunk_bytes(spec, config, stage)
         yield Size(f"a chunk of the gradient of {what}", chunk, MAX_CHUNK_BYTES, "have more chunks")

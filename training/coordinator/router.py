@@ -352,9 +352,10 @@ class Router:
             return view is not None
         of_it = [number for number, each in view.counted[group].items() if each.peer == peer]
         cap = self._round.caps.get(peer, 0)
-        is_one = len(believed) < IN_FLIGHT * self._num_groups and len(believed.union(of_it)) < cap
-        believed |= {item} if is_one else frozenset()
-        return is_one
+        if len(believed) == IN_FLIGHT * self._num_groups or len(believed.union(of_it)) >= cap:
+            return False
+        believed.add(item)
+        return True
 
     def _deal(self, view: View, group: Group, now: float) -> None:
         """Give items that wait in a group to who may have them."""
