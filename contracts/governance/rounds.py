@@ -295,7 +295,9 @@ def check_claim(record: JobRecord, claim: WorkClaim, leaves: Sequence[Leaf]) -> 
     require(_fits(record, claim), "claim", "extends another seal")
     require(claim.leaves == claim_leaves_root(leaves), "leaves", "not those that a claim names")
     require(tuple(leaf.item for leaf in leaves) == claim.numbers, "leaves", "of other items")
-    is_of_base = all(leaf.base_round == claim.round for leaf in leaves)
+    ahead = claim.round - 1 if record.spec.batch.works_ahead else claim.round
+    bases = [leaf.base_round for leaf in leaves]
+    is_of_base = bases == sorted(bases) and {ahead, claim.round}.issuperset(bases)
     require(is_of_base, "leaves", "computed in the state of another round")
     buckets = [number for _, number in record.spec.chunking.of_stage(claim.group)]
     whole = [output.bucket for output in claim.outputs] == buckets

@@ -315,6 +315,8 @@ class LocalSpec(Record):
     quorum: Annotated[int, Ge(1), Le(MAX_PEERS)]  # owners whose claims make an update, at least
     moments: Literal["restart", "mean"] = "restart"
     """At the start of a round: zero, or the mean of the replicas' at the end of the one before."""
+    overlap: bool = False
+    """Whether a peer works for the next round while this one is exchanged."""
 
     @property
     def num_vectors(self) -> int:
@@ -402,6 +404,11 @@ class BatchSpec(Record):
     def merges_late(self) -> bool:
         """Whether a claim that is delivered too late is merged in the round after its own."""
         return self.local is not None
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether items of a claim may be computed on the weights before the newest update."""
+        return self.local is not None and self.local.overlap
 
     @property
     def num_vectors(self) -> int:
@@ -511,7 +518,7 @@ class JobSpec(JobTerms):
     Signed as a `JobHeader`, whose `specHash` is `details`; so the contract knows the job by it.
     """
 
-    kind: Literal["job_spec.v9"] = "job_spec.v9"
+    kind: Literal["job_spec.v10"] = "job_spec.v10"
 
     name: Text
     deadline: UnixSecondsField  # no step with work begins after it
@@ -550,6 +557,8 @@ class JobSpec(JobTerms):
             raise ValueError("local.moments: mean needs clip_norm, and beta1^2 below beta2")
         if self.batch.num_vectors > 1 and self.rules.gradient_codec == "float16":
             raise ValueError("local.moments: mean, where float16 makes small roots zero")
+        if self.batch.num_vectors > 1 and self.batch.works_ahead:
+            raise ValueError("local.overlap: who works ahead has no mean of moments to start from")
         return self
 
     @cached_property

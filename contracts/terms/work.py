@@ -76,7 +76,10 @@ class Leaf(Record):
 
     item: ItemField
     base_round: Annotated[int, Ge(0), Le(9_999_999)]
-    """In whose sealed state, that before the round, the item was computed; of a report 0."""
+    """In whose sealed state, that before the round, the item was computed; of a report 0.
+
+    Of work ahead of its round (`BatchSpec.works_ahead`) the round before the claim's.
+    """
     given: bool
     """Whether the tensors are those that the neighbours used, computed by a peer that is gone."""
     tensors: Annotated[tuple[tuple[TensorName, DigestField], ...], Len(0, MAX_TENSORS)]

@@ -239,6 +239,7 @@ def _local(job: JobFile) -> LocalSpec | None:
         segments=local.segments,
         rewarm_steps=local.rewarm_steps,
         moments=local.moments,
+        overlap=local.overlap,
         outer_rate=scaled("local.outer_rate", local.outer_rate, MILLION),
         outer_momentum=scaled("local.outer_momentum", local.outer_momentum, MILLION),
         round_time=_millis(local.round_time),

@@ -392,7 +392,8 @@ _WHY_STRATEGIES = {
     "gradient_codec and once more in the codec of means), n peers a stage, and what crosses to "
     "other stages",
     "strategies.bytes_a_second": "bytes_a_round x tokens_a_second / tokens_a_round",
-    "strategies.tokens_a_second": "the lesser of computing and lines: as if they overlapped",
+    "strategies.tokens_a_second": "the lesser of computing and lines, as if they overlapped; of "
+    "local steps without local.overlap one after the other",
     "strategies.tokens_a_second_computing": "at the FLOP/s of the cheapest offers that fit: their "
     "mean, with local steps that of the slowest, for which a round waits",
     "strategies.tokens_a_second_lines": "tokens_a_round x the least bandwidth that these offers "

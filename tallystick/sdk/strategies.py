@@ -12,7 +12,8 @@ its own sum to the others (training/averaging, docs/protocol.md 3); local steps 
     computing    every_step: items x FLOPs of the busiest stage / (n x mean FLOP/s): items are dealt
                  by speed. local: segments x FLOPs / least FLOP/s: a round waits for all
     lines        bytes of that peer / least bandwidth
-    tokens/s     tokens of a round / the longer of both: as if they overlapped, so an upper bound
+    tokens/s     tokens of a round / the longer of both, so an upper bound; of local without overlap
+                 / their sum
 
 T = tokens of a row, D = model width. Amounts in base units, rates in millionths.
 """
@@ -105,8 +106,7 @@ def strategy_plan(
         computing = tokens / _seconds(spec, machines)
         bandwidth = min(each.bandwidth for each in machines)
         lines = Fraction(tokens * bandwidth, sent) if sent else None
-    both = [each for each in (computing, lines) if each is not None]
-    speed = min(both, default=None)
+    speed = _speed(spec, [each for each in (computing, lines) if each is not None])
     return StrategyPlan(
         strategy=spec.strategy,
         peers=peers,
@@ -119,6 +119,12 @@ def strategy_plan(
         audit_rate=None if checking is None else checking.first_rate,
         stake=spec.min_stake,
     )
+
+
+def _speed(spec: JobSpec, limits: Sequence[Fraction]) -> Fraction | None:
+    if spec.batch.local is None or spec.batch.works_ahead or not limits:
+        return min(limits, default=None)
+    return 1 / sum((1 / each for each in limits), Fraction())
 
 
 def _bytes_a_round(spec: JobSpec, config: ModelConfig, stage: StageSlice) -> int:

@@ -27,18 +27,22 @@ class Plain:
         rows: UnitRows,
         merged: Mapping[int, Sequence[WorkClaim]],
         frozen: Mapping[str, Tensor] | None = None,
+        ahead: Mapping[Digest, int] | None = None,
     ) -> None:
-        """Of `merged`, the claims of each update by its round."""
-        self._recipe, self._rows = LocalRecipe(spec), rows
-        config, self._replicas = self._recipe.config, spec.batch.peers_per_stage
+        """Of `merged`, the claims of each update by its round.
+
+        `ahead`: how many items of a claim were computed ahead of its round.
+        """
+        self._recipe, self._rows, self._ahead = LocalRecipe(spec), rows, ahead or {}
+        config = self._recipe.config
         self.stage = Stage(config.model, self._recipe.slice, config.optimizer, frozen=frozen)
         self.weights = self.stage.flat_weights.clone()
-        self._momentum, self._sealed = torch.zeros_like(self.weights), 0
+        self._momentum = torch.zeros_like(self.weights)
         is_mean, zero = spec.batch.num_vectors > 1, torch.zeros_like(self.weights)
         self._moments = Moments(zero, zero) if is_mean else None
-        self._bases: dict[int, tuple[Tensor, Moments | None, int]] = {}  # by the next update
+        self._bases: dict[int, tuple[Tensor, Moments | None]] = {}  # by the next update
         for step, claims in merged.items():
-            self._bases[step] = self.weights.clone(), self._moments, self._sealed
+            self._bases[step] = self.weights.clone(), self._moments
             self._update(in_peer_order(claims, (0,)))
 
     def _update(self, claims: Sequence[WorkClaim]) -> None:
@@ -55,18 +59,22 @@ class Plain:
             exp_avg, exp_avg_sq = moments[0].clone(), torch.empty_like(moments[1])
             apply_root(exp_avg, exp_avg_sq, moments[1], self._recipe.config.optimizer)
             self._moments = Moments(exp_avg, exp_avg_sq)
-        self._sealed += sum(len(claim.numbers) for claim in claims)
 
     def _sent(self, claim: WorkClaim) -> Tensor:
         """The difference that a claim gives."""
         recipe, local = self._recipe, self._recipe.local
         replica = Replica(self.stage, rewarm_steps=local.rewarm_steps)
-        weights, moments, sealed = self._bases[
-            min(step for step in self._bases if step >= claim.round)
-        ]
-        self.stage.flat_weights.copy_(weights)
-        replica.start(sealed * local.inner_steps // self._replicas, moments)
-        for item in claim.numbers:
+        weights, moments = self._bases[min(step for step in self._bases if step >= claim.round)]
+        num_ahead = self._ahead.get(claim.digest(), 0)
+        before = max((step for step in self._bases if step < claim.round), default=0)
+        self.stage.flat_weights.copy_(self._bases[before][0] if num_ahead else weights)
+        rounds = claim.numbers[0] // recipe.batch.units_per_step
+        replica.start(rounds * local.segments * local.inner_steps, moments)
+        for number, item in enumerate((*claim.numbers, None)):
+            if number == num_ahead > 0:
+                replica.rebase(weights)
+            if item is None:
+                break
             for rows_RT in recipe.steps(self._rows.read(tensor_name("rows", GROUP, item))):
                 replica.step({item: UnitInputs(rows_RT=rows_RT)})
         shards = recipe.shards(replica.difference(), claim.base, claim.numbers[0])

@@ -24,18 +24,19 @@ from verification import docket
 from verification.auditing.rerun import rerun
 
 MEAN = LOCAL.model_copy(update={"moments": "mean"})
+OVERLAP = LOCAL.model_copy(update={"segments": 2, "overlap": True})
 
 
 def checked_swarm(folder: Path, *peers: str, **changed: Any) -> MemorySwarm:
     """Everything is drawn, reports too; each peer does one item a round."""
     torch.set_num_threads(1)
-    config = config_of()
-    config = replace(config, data=replace(config.data, units_per_step=len(peers)))
-    local = {"strategy": "local", "local": LOCAL, **changed}
+    config, local = config_of(), {"strategy": "local", "local": LOCAL, **changed}
+    num_items = len(peers) * local["local"].segments
+    config = replace(config, data=replace(config.data, units_per_step=num_items))
     return evidence_swarm(folder, config, CORPUS, *peers, outside=("out", "oda"), **local)
 
 
-@pytest.mark.parametrize("local", [LOCAL, MEAN])
+@pytest.mark.parametrize("local", [LOCAL, MEAN, OVERLAP])
 def test_checked_job__honest__every_claim_is_replayed_and_matches(
     tmp_path: Path, local: LocalSpec
 ) -> None:
@@ -44,6 +45,7 @@ def test_checked_job__honest__every_claim_is_replayed_and_matches(
     asyncio.run(swarm.run())
 
     docket, reports = swarm.docket(), swarm.claims("report")
+    assert any(swarm.ahead().values()) == local.overlap
     assert docket.is_clear and not docket.convicts
     assert {each.findings.verdict for each in swarm.reports()} == {"match"}
     heard = {claim.subject for claim in reports}
@@ -151,6 +153,25 @@ def test_checked_job__claims_of_the_round_before__their_shards_stay_with_maker_a
     assert when > 2 and lost
     assert {claim.digest() for claim in (sums if what == "bucket" else [late])} <= verdicts.keys()
     assert {*verdicts.values()} == {"match"}
+
+
+@pytest.mark.parametrize("lie", ["skipped_step", "stale_rows"])
+def test_checked_job__work_ahead_that_lies__is_convicted_and_its_bundle_confirms_it(
+    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_HOOKS", MODULE)
+    swarm = checked_swarm(tmp_path, *PEERS, "dan", gradient_codec="seeded4", local=OVERLAP)
+    rules = swarm.papers.spec.message.rules
+    swarm.behaviours["ann"] = behaviour_of(f"{lie}:from=2", rules)
+
+    asyncio.run(swarm.run())
+
+    liar = swarm.session_of("ann").peer
+    assert set(swarm.docket().convicts) == {liar}
+    ahead, claims = swarm.ahead(), swarm.claims()
+    assert any(ahead[each.digest()] for each in claims if each.peer == liar)
+    outcome = asyncio.run(rerun(bundles_in(tmp_path)[0]))
+    assert outcome.verdict == "mismatch"
 
 
 LIES = (("skipped_step", "none"), ("scaled_difference", "seeded4"), ("false_moments", "seeded4"))

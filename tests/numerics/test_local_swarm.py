@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.terms.ids import Digest, SessionKey
+from contracts.terms.ids import Digest, SessionKey, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
 from tallystick.gym.registry import MODULE, behaviour_of
@@ -19,7 +19,9 @@ from tests.support.lying import Answer, AnsweringTransport
 from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.config import TrainConfig
+from training.coordinator import items as coordinator_items
 from training.recipes import micro
+from training.rounds.state import RoundState, items_ahead
 from training.transport.calls import GET_BYTES
 from training.transport.port import Handler
 from training.worker import items
@@ -69,7 +71,7 @@ def finished(swarm: MemorySwarm) -> MemorySwarm:
 def plain_root(swarm: MemorySwarm) -> Digest:
     """Of the weights that a plain loop comes to."""
     spec, config = swarm.papers.spec.message, config_of()
-    return Plain(spec, rows_of(config, CORPUS), swarm.merged()).root()
+    return Plain(spec, rows_of(config, CORPUS), swarm.merged(), ahead=swarm.ahead()).root()
 
 
 def weights_roots(swarm: MemorySwarm) -> set[Digest]:
@@ -142,14 +144,18 @@ class _Slow:
         return await self._handler.handle(caller, method, header, tensors)
 
 
-def slow_to_deliver(swarm: MemorySwarm, name: str, round: int) -> None:
-    """Of `round` a peer gives nothing before its seal is stored; of others all at once."""
+def slow_to_deliver(
+    swarm: MemorySwarm, name: str, round: int, *, seconds: float | None = None
+) -> None:
+    """Of `round` a peer gives nothing before its seal is stored, or some seconds have passed."""
     until = asyncio.Event()
     until.set()
 
     def watch(who: str, line: Line) -> None:
         if (who, line["event"], line.get("step")) == (name, "claim_stored", round):
             until.clear()
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, until.set)
         elif (who, line["event"], line.get("step")) == (name, "seal_stored", round):
             until.set()
 
@@ -226,6 +232,69 @@ def test_local__several_segments__go_on_from_each_other(tmp_path: Path) -> None:
     assert {len(claim.numbers) for claim in claims} == {2}
     assert weights_roots(swarm) == {plain_root(swarm)}
     assert swarm.losses()[2] < swarm.losses()[1]
+
+
+OVERLAP = LOCAL.model_copy(update={"segments": 2, "overlap": True})
+
+
+@pytest.mark.parametrize("codec", ["none", "seeded4"])
+def test_overlap__lines_are_slow__peers_work_ahead_and_have_the_weights_of_a_plain_loop(
+    tmp_path: Path, codec: str
+) -> None:
+    rules = patient_rules(gradient_codec=codec, exchange_timeout=8_000)
+    swarm = swarm_of(tmp_path, local=OVERLAP, units_per_step=6, rules=rules)
+    slow_to_deliver(swarm, "bob", 2, seconds=1.0)
+
+    finished(swarm)
+
+    ahead = {claim.round: swarm.ahead()[claim.digest()] for claim in swarm.claims()}
+    assert ahead[StepNumber(1)] == 0 and ahead[StepNumber(3)] > 0
+    assert weights_roots(swarm) == {plain_root(swarm)}
+    assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
+
+
+def test_overlap__a_claim_is_delivered_late__nothing_differs(tmp_path: Path) -> None:
+    rules = patient_rules(exchange_timeout=3_000)
+    swarm = swarm_of(tmp_path, local=OVERLAP, units_per_step=6, rules=rules)
+    slow_to_deliver(swarm, "bob", 2)
+
+    finished(swarm)
+
+    bob, merged = swarm.session_of("bob").peer, swarm.merged()
+    assert (bob, 2) in {(claim.peer, claim.round) for claim in merged[3]}
+    assert weights_roots(swarm) == {plain_root(swarm)}
+    assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
+
+
+@pytest.mark.parametrize("who", ["bob", COORDINATOR])
+def test_overlap__one_dies_while_others_work_ahead__nothing_differs(
+    tmp_path: Path, who: str
+) -> None:
+    rules = patient_rules(exchange_timeout=8_000)
+    swarm = swarm_of(tmp_path, local=OVERLAP, units_per_step=6, rules=rules)
+    swarm.deadly = {("ann", "round_closed", 2): who}
+
+    finished(swarm)
+
+    assert swarm.restarts == 1
+    assert weights_roots(swarm) == {plain_root(swarm)}
+    assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
+
+
+def test_overlap__other_items_are_dealt_than_were_granted__work_ahead_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def later(state: RoundState) -> list[ItemNumber]:
+        return [ItemNumber(item + 6) for item in items_ahead(state)]
+
+    monkeypatch.setattr(coordinator_items, "items_ahead", later)
+    rules = patient_rules()
+    swarm = finished(swarm_of(tmp_path, local=OVERLAP, units_per_step=6, rules=rules))
+
+    assert {line["counts"] for line in swarm.lines("ahead")} == {False}
+    assert not any(swarm.ahead().values()) and not swarm.lines("item_lost")
+    assert weights_roots(swarm) == {plain_root(swarm)}
+    assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

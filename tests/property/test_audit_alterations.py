@@ -66,7 +66,7 @@ def test_decoded__checked_file__has_all_that_checking_says() -> None:
 
     assert {
         "items/*/data/auditor_list.v1/auditors/*/stake",
-        "items/*/message/job_spec.v9/rules/audit/thresholds",
+        "items/*/message/job_spec.v10/rules/audit/thresholds",
         "items/*/message/step_beacon.v1/beacon",
         "items/*/message/work_claim.v1/subject",
         "items/*/message/work_claim.v1/reports/*",

@@ -425,6 +425,15 @@ class MemorySwarm:
         """All claims of one kind, in order."""
         return [claim for claim in self.messages(WorkClaim) if claim.what == what]
 
+    def ahead(self) -> dict[Digest, int]:
+        """Of each claim of work, how many of its items were computed ahead of its round."""
+        leaves = {each.claim: each.leaves for each in self.items() if isinstance(each, Leaves)}
+        return {
+            name: sum(leaf.base_round < claim.round for leaf in leaves[name])
+            for claim in self.claims()
+            if (name := claim.digest()) in leaves
+        }
+
     def merged(self) -> dict[int, list[WorkClaim]]:
         """Claims that the RoundClosed of each round names."""
         claims = {claim.digest(): claim for claim in self.claims()}

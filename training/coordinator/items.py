@@ -5,7 +5,7 @@ write. A peer whose account is idle (`limiting`) is given no items: it stays a m
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
@@ -29,9 +29,10 @@ from training.rounds.state import (
     RoundState,
     Work,
     can_work,
+    items_ahead,
 )
 from training.stages.torch_free import validation_weights
-from training.strategies.port import Group, Member, RoundNumber
+from training.strategies.port import Group, Item, Member, RoundNumber
 from training.telling import Rarely, Tell
 from training.transport.calls import ItemTasks, NextItem, TaskName
 
@@ -62,6 +63,9 @@ class ItemRoutes:
             waits=state.terms.layout.most_items is not None,
         )
         self._polls: dict[PeerId, asyncio.Event] = {}
+        self._free: set[PeerId] = set()  # who is, as soon as its claim is stored
+        self._soon: tuple[object, object, Sequence[Item]] = None, None, ()
+        """Claims, cursor, and the items that the next round has by them."""
         self._dropped: dict[PeerId, frozenset[TaskName]] = {}  # that a peer was told of
         self._poke = asyncio.Event()
         self._listed: tuple[tuple[object, ...], Round] = (), Round(NO_ROUND)
@@ -75,11 +79,33 @@ class ItemRoutes:
         owed = self._owed(peer, request)
         if request.is_first or request.results or request.failed or owed is not None:
             return owed or ItemTasks(tasks=(), drops=())
+        if request.is_free and (item := self._granted(peer)) is not None:
+            return ItemTasks(tasks=(), drops=(), ahead=item)
         news = self._polls.setdefault(peer, asyncio.Event())
+        if request.is_free and not self._has_claimed(peer):
+            self._free.add(peer)
         with suppress(TimeoutError):
             async with asyncio.timeout(LONG_POLL):
                 await news.wait()
-        return self._owed(peer, request) or ItemTasks(tasks=(), drops=())
+        item = self._granted(peer) if request.is_free else None
+        owed = self._owed(peer, request) or ItemTasks(tasks=(), drops=())
+        return owed.model_copy(update={"ahead": item})
+
+    def _has_claimed(self, peer: PeerId) -> bool:
+        """Whether a claim of the round is stored of all that counts of a peer."""
+        open = self._job.state.open
+        if open is None or peer in open.unclaimed:
+            return False
+        return any(claim.peer == peer for claim in open.claims.values())
+
+    def _granted(self, peer: PeerId) -> Item | None:
+        """An item of the next round, for who has nothing left to do in this one."""
+        state = self._job.state
+        if state.open is None or not self._has_claimed(peer):
+            return None
+        if self._soon[0] is not state.open.claims or self._soon[1] is not state.cursor:
+            self._soon = state.open.claims, state.cursor, items_ahead(state)
+        return self._router.grant(peer, self._soon[2])
 
     def _owed(self, peer: PeerId, request: NextItem) -> ItemTasks | None:
         """What is news to a peer; a drop is, once."""
@@ -112,6 +138,9 @@ class ItemRoutes:
                     await asyncio.sleep(WRITE_AGAIN)
                     continue
                 self._router.look(self._round(), self._now())
+                claimed = {peer for peer in self._free if self._has_claimed(peer)}
+                self._free -= claimed
+                self._router.news |= claimed
                 self._router.pass_time(self._now())
                 self._spread()
                 self._poke.clear()

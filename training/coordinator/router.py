@@ -18,12 +18,17 @@ claim that does not count; it is `off` at once. Anything else: the peer rests, l
 Where nobody of a group may be asked for long, the caps of those that are left are lifted
 (docs/protocol.md 7).
 
+Work ahead. Who has claimed all that it did in a round may be granted items of the next one, one at
+a time, which nobody else is given there: they are its first ones, all of them, or none if one is
+not issued or they are above its cap. A session that ends, on either side, ends that.
+
 Invariants: a pass is with one peer at a time; a result counts only for a pass that its peer was
 asked for, or, after a restart, within its cap. Units: seconds of one clock.
 """
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -135,6 +140,9 @@ class Router:
         self._load: Counter[PeerId] = Counter()  # items dealt to each
         self._stuck_since: dict[Group, float] = {}  # while nobody of a group has anything
         self._again: dict[Group, float] = {}  # when to deal again
+        self._granted: dict[PeerId, list[Item]] = {}  # of the next round, then until they are dealt
+        self._last_granted = -1
+        self._ahead: set[Item] = set()  # of this round, dealt as they were granted
         self._num_counted = -1
         self._num_evaluating = 0
         self._rows: list[Item] = []
@@ -178,9 +186,9 @@ class Router:
         if not is_first:
             for of_before in (self._found, self._held, self._believed):
                 of_before.clear()
-        for of_the_round in (self.done, self.lacked, self.gone, self.off):
+        for of_the_round in (self.done, self.lacked, self.gone, self.off, self._ahead):
             of_the_round.clear()
-        self._num_counted = -1
+        self._num_counted = self._last_granted = -1
         for peer in self._peers.values():
             peer.failures, peer.blamed = 0, []
 
@@ -289,9 +297,10 @@ class Router:
         view = self._round.view
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
-        room = IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
+        granted = {item for items in self._granted.values() for item in items}
+        room = len(granted) + IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
         # What somebody had at our start is begun first: to work on others it would have to go back.
-        had = {each.item for names in (self._found, self._held) for each in names}
+        had = granted.union(each.item for names in (self._found, self._held) for each in names)
         first = [item for item in self._to_begin if item in had]
         if first:
             self._to_begin = [item for item in self._to_begin if item not in had]
@@ -359,6 +368,7 @@ class Router:
 
     def _deal(self, view: View, group: Group, now: float) -> None:
         """Give items that wait in a group to who may have them."""
+        self._deal_ahead(view, group, now)
         waiting, room = self._waiting[group], dict[PeerId, int]()
         resting: list[float] = []
         for peer, own in self._round.here.items():
@@ -388,7 +398,9 @@ class Router:
             if item in waiting and (not others or len(walk.lacking) < SAID_BY):
                 deal(frozenset({item}), room)
         useful = {peer: free for peer, free in room.items() if not self._is_useless(peer)}
-        deal(frozenset(item for item, walk in waiting.items() if not walk.lacking), useful or room)
+        kept = {item for items in self._granted.values() for item in items}
+        free = {item for item, walk in waiting.items() if not walk.lacking}
+        deal(frozenset(free - kept), useful or room)
         self._again.pop(group, None)
         if not waiting:
             self._stuck_since.pop(group, None)
@@ -398,6 +410,34 @@ class Router:
             resting.append(now + LIFT_AFTER - (now - since) % LIFT_AFTER)
         if resting:
             self._again[group] = max(min(resting), now + FIRST_PAUSE)
+
+    def grant(self, peer: PeerId, items: Sequence[Item]) -> Item | None:
+        """One more of the next round's items, for who has done all that it was granted.
+
+        `items`, ascending, are those that the round is expected to have.
+        """
+        own, place = self._granted.get(peer, []), bisect_right(items, self._last_granted)
+        if place == len(items) or len(own) >= self._round.caps.get(peer, 0):
+            return None
+        self._last_granted = items[place]
+        self._granted[peer] = [*own, items[place]]
+        return items[place]
+
+    def _deal_ahead(self, view: View, group: Group, now: float) -> None:
+        """Give who has worked ahead all that it was granted, as soon as it is in the round."""
+        waiting = self._waiting[group]
+        for peer, items in [*self._granted.items()]:
+            member = view.peers.get(peer)
+            if member is not None and member.is_here and peer not in view.off:
+                if not view.can_work(peer):
+                    continue  # it is still applying the seal
+                counted = [1 for each in view.counted[group].values() if each.peer == peer]
+                most = self._round.caps.get(peer, 0) - len(counted) - self._load[peer]
+                if len(items) <= most and waiting.keys() >= {*items}:
+                    self._ahead.update(items)
+                    for item in items:
+                        self._assign(peer, group, waiting.pop(item), now)
+            del self._granted[peer]
 
     def _assign(self, peer: PeerId, group: Group, walk: Walk, now: float) -> None:
         self._dealt.setdefault(group, {})[walk.way.item] = peer
@@ -514,6 +554,7 @@ class Router:
         """Results and failures of a peer."""
         if said.is_first:
             self._note_lacks(peer, said.results)
+            self._granted.pop(peer, None)
         if self._is_gathering:  # these are from before this start
             self._awaited.discard(peer)
             for result in said.results:
@@ -558,7 +599,7 @@ class Router:
             return
         about = self._peer(peer)
         about.failures = 0
-        if out is not None:
+        if out is not None and result.item not in self._ahead:
             seconds = now - out.began
             about.speed = about.speed.after(WEIGHTS[result.direction], seconds)
         self._take_back(walk)

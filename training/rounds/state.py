@@ -4,7 +4,7 @@ Values only; `machine.advance` makes one from another. Maps are by peer, group o
 event copies one of them. Units: moments in Unix milliseconds, spans in milliseconds.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -312,6 +312,20 @@ def begin_round(
     own = {group: counted.get(group, {}) for group in state.terms.groups}
     open = OpenRound(issued, own, claims=claims, held=held, off=off, num_issued=num)
     return replace(state, phase=Work(open))
+
+
+def items_ahead(state: RoundState) -> Sequence[Item]:
+    """Items that the next round will have, ascending, if all that counts in this one is merged."""
+    layout, open = state.terms.layout, state.open
+    if not isinstance(state.phase, Commit | Reduce | Seal) or open is None:
+        return ()
+    if state.stopping or state.is_idle:
+        return ()
+    taken = open.issued.union(*(claim.numbers for claim in open.claims.values()))
+    left = layout.ordered_items - state.sealed_items - len(taken)
+    num = max(0, min(layout.items_per_round, left))
+    items = state.cursor.issue(num + len(taken))
+    return [item for item in items if item not in taken][:num]
 
 
 def with_phase(state: RoundState, phase: Phase, at: UnixMillis | None = None) -> RoundState:

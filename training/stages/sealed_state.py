@@ -11,6 +11,7 @@ from training.stages.torch_free import StateRoots
 EXP_AVG = "exp_avg."
 EXP_AVG_SQ = "exp_avg_sq."
 MOMENTUM = "momentum."
+PREVIOUS = "previous."
 
 
 class SealedState:

@@ -387,7 +387,13 @@ class Strategy(PureStrategy, Protocol):
         """
 
     def start(self, state: State, round: RoundNumber) -> None:
-        """Forget all but the sealed state, in which items of `round` are computed from now on."""
+        """Forget all but the sealed state, in which items of `round` are computed from now on.
+
+        What was computed ahead of it stays in (`leaves`), where the strategy lets a peer do so.
+        """
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Of the items that are in, in the order in which they were run."""
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
         """One pass of an item; the leaf at the end of `backward`, `whole` and an `evaluate` that

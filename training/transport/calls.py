@@ -181,8 +181,9 @@ class NextItem(OfJob):
     The answer comes at once if anything is handed in, else when there is news, or after a while.
     """
 
-    kind: Literal["next_item.v2"] = "next_item.v2"
+    kind: Literal["next_item.v3"] = "next_item.v3"
     is_first: bool  # of its session: `results` are all of the round that no claim of its covers
+    is_free: bool = False  # its work of the round is claimed: may it work for the next one?
     results: Results
     failed: Failures
     holding: TaskNames  # taken, and neither handed in nor dropped
@@ -191,9 +192,11 @@ class NextItem(OfJob):
 class ItemTasks(WireMessage):
     """Tasks that the peer does not hold yet, and those that it holds and nobody wants any more."""
 
-    kind: Literal["item_tasks.v2"] = "item_tasks.v2"
+    kind: Literal["item_tasks.v3"] = "item_tasks.v3"
     tasks: Tasks
     drops: TaskNames
+    ahead: ItemField | None = None
+    """For who is free: an item of the next round, for which it will be asked as that begins."""
 
 
 class Measure(OfJob):

@@ -44,6 +44,15 @@ class Engine:
         self._need_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
+    async def compute(self, function: Callable[[], T]) -> T:
+        """Compute in the turn that the caller has, or else in one of its own.
+
+        Who has none works for a later round: all else goes first. Raises as `run`.
+        """
+        if _SPAN.get() is None:
+            return await self.at(Rank.AUDIT, lambda: self.run(function))
+        return await self.run(function)
+
     async def run_io(self, function: Callable[[], T]) -> T:
         """Run blocking file work in a second thread; like `run`, it is never cancelled.
 

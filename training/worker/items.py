@@ -8,6 +8,8 @@ Invariants
   for what the strategy keeps. So whatever is lost from the gradient, or is too many in it, is
   computed again from there when a claim is to be made (`gather`).
 - Nothing that came from others is computed with before it has its digest.
+- What is computed ahead of its round counts in it if the first tasks of that round ask for all of
+  it, and is dropped otherwise, or when the session ends before.
 """
 
 import asyncio
@@ -103,12 +105,18 @@ class Items:
         self._done: dict[ItemNumber, _Pass] = {}
         self._added: list[ItemNumber] = []  # to the gradient, as far as we know
         self._keep_from = 0.0  # moment of the loop
+        self._is_free = asyncio.Event()  # our work of the round is claimed
+        self._granted: ItemNumber | None = None  # of the next round
+        self._ahead: dict[ItemNumber, Leaf] = {}  # done of it, and not asked for yet
+        self._working_ahead = asyncio.Lock()
         self.worked_in = StepNumber(0)
         """The newest round in which a pass was begun."""
 
     def begin_round(self) -> None:
         """Forget all that belongs to a round that is over; the strategy does so too."""
         self._passes, self._done, self._added = {}, {}, []
+        self._ahead = {leaf.item: leaf for leaf in self._at.ahead}
+        self._is_free.clear()
         for name in [each for each in self._held if self._is_over(each)]:
             self._held.pop(name).cancel()
         self._results = {n: each for n, each in self._results.items() if not self._is_over(n)}
@@ -120,10 +128,16 @@ class Items:
         leaves = await at.engine.run(partial(at.strategy.resume, self._kept))
         if not at.book.bound.items.isdisjoint(leaf.item for leaf in leaves):
             return await self._empty()  # they were claimed since
+        self._take_in(leaves)
+        if leaves:
+            at.tell("items_resumed", step=at.round, stage=at.group, items=len(leaves))
+
+    def _take_in(self, leaves: Iterable[Leaf]) -> None:
+        """Whole items of this round that are in the gradient already."""
         for leaf in leaves:
             result = TaskResult(
                 direction="whole",
-                round=at.round,
+                round=self._at.round,
                 item=leaf.item,
                 tensors=leaf.tensors,
                 loss=leaf.numbers[0],
@@ -132,9 +146,7 @@ class Items:
             made = _Pass(dict(leaf.tensors), result, leaf)
             self._passes[_name(result)] = self._done[leaf.item] = made
             self._added.append(leaf.item)
-        if leaves:
-            self.worked_in = at.round
-            at.tell("items_resumed", step=at.round, stage=at.group, items=len(leaves))
+            self.worked_in = self._at.round
 
     @property
     def _kept(self) -> Path:
@@ -161,11 +173,16 @@ class Items:
 
     async def talk(self) -> None:
         """Hand in and ask, in one session with the coordinator, until cancelled."""
+        if self._ahead:  # the coordinator may not know of it any more
+            await self._at.engine.at(Rank.STEP, self._empty)
         self._results = self._unclaimed() | self._results
         is_first, backoff = True, Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while is_first and self._results:
             is_first = not await self._hand_in(backoff, is_first=True)
-        await asyncio.gather(self._hand_in_news(), self._ask_for_more(is_first=is_first))
+        loops = [self._hand_in_news(), self._ask_for_more(is_first=is_first)]
+        if self._at.book.record.spec.batch.works_ahead:
+            loops.append(self._work_ahead())
+        await asyncio.gather(*loops)
 
     async def _hand_in_news(self) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
@@ -194,6 +211,44 @@ class Items:
         while True:
             is_first &= not await self._ask(backoff, {}, {}, is_first=is_first)
 
+    async def _work_ahead(self) -> None:
+        """Do items of the next round while our claim of this one is exchanged."""
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            await self._is_free.wait()
+            self._granted = None
+            await self._ask(backoff, {}, {}, is_first=False, is_free=True)
+            async with self._working_ahead:
+                if self._granted is not None and self._is_free.is_set():
+                    await self._make_ahead(self._granted)
+
+    async def _make_ahead(self, item: ItemNumber) -> None:
+        at, round = self._at, StepNumber(self._at.round + 1)
+        name = TaskName(direction="whole", round=round, item=item)
+        try:
+            leaf = await at.strategy.run(item, "whole", PassSource(at, name, {}))
+        except errors.TallystickError as error:
+            self._tell_rarely("not_ahead", step=round, item=item, reason=error.message)
+            self._is_free.clear()
+            await at.engine.at(Rank.STEP, self._empty)
+        else:
+            assert leaf is not None  # at the end of an item
+            self._ahead[item] = leaf
+
+    async def _settle_ahead(self) -> None:
+        """Count in the round what was computed ahead of it, if all of that is asked for."""
+        async with self._working_ahead:
+            if not self._ahead:
+                return
+            ahead, at = self._ahead, self._at
+            asked = {name.item for name in self._held if name.round == at.round}
+            if is_whole := ahead.keys() <= asked:
+                self._ahead = {}
+                self._take_in(ahead.values())
+            else:
+                await at.engine.at(Rank.STEP, self._empty)
+            at.tell("ahead", step=at.round, stage=at.group, items=len(ahead), counts=is_whole)
+
     async def _ask(
         self,
         backoff: Backoff,
@@ -201,12 +256,14 @@ class Items:
         failures: Mapping[TaskName, Failure],
         *,
         is_first: bool,
+        is_free: bool = False,
     ) -> bool:
         """Whether there was an answer, which is taken; else some time has passed."""
         peers = self._at.peers
         request = NextItem(
             job=peers.job,
             is_first=is_first,
+            is_free=is_free,
             results=tuple(results.values()),
             failed=tuple(failures.values()),
             holding=tuple(self._held.keys() | self._results.keys() | self._failures.keys()),
@@ -226,6 +283,8 @@ class Items:
         for name in answer.drops:
             if name not in self._begun and (held := self._held.pop(name, None)) is not None:
                 held.cancel()
+        if answer.ahead is not None:
+            self._granted = ItemNumber(answer.ahead)
         for task in answer.tasks:
             name = _name(task)
             is_new = not (name in self._held or name in self._results or name in self._failures)
@@ -262,6 +321,8 @@ class Items:
         """
         self._need_state(name)
         await all_of(self._have(name, each) for each in task.inputs)
+        if task.direction == "whole":
+            await self._settle_ahead()
         rank = Rank.BACKWARD if task.direction == "backward" else Rank.FORWARD
         await self._at.engine.at(rank, lambda: self._in_turn(name, task))
 
@@ -336,7 +397,7 @@ class Items:
 
     async def _empty(self) -> None:
         """Begin the gradient again: what is in it is computed anew, from disk, for a claim."""
-        at, self._added = self._at, []
+        at, self._added, self._ahead = self._at, [], {}
         state, round = at.state, at.round
         await at.engine.run(lambda: at.strategy.start(state, round))
 
@@ -400,6 +461,7 @@ class Items:
     async def claimed(self) -> None:
         """A claim is stored: the next one of this round starts empty."""
         await self._empty()
+        self._is_free.set()
 
 
 def _without(all_of_them: dict[TaskName, T], handed_in: Mapping[TaskName, T]) -> dict[TaskName, T]:

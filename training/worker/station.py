@@ -10,7 +10,7 @@ from pathlib import Path
 from contracts.keys.wallet import Session as SessionKeys
 from contracts.terms.errors import Conflict, Malformed, NotFound, Unavailable, WrongBytes
 from contracts.terms.ids import Digest, PeerId, StageIndex, StepNumber
-from contracts.terms.work import Sort
+from contracts.terms.work import Leaf, Sort
 from training.changes import Changes
 from training.disk import MOST_STEPS
 from training.stages.torch_free import StateRoots, chunk_elements
@@ -44,7 +44,7 @@ class Station:
         """Marked with every seal that is in our state."""
         self.store = Store(folder)
         self.served = ServedFiles(self.engine, most=MOST_STEPS + 1)
-        make, compute = arithmetic.strategy_for, self.engine.run
+        make, compute = arithmetic.strategy_for, self.engine.compute
         self.strategy: Strategy = behaviour.arithmetic(make, compute)
         self.layout: Layout = self.strategy.layout(book.record.spec)
         self.rows = arithmetic.rows
@@ -54,6 +54,8 @@ class Station:
         """The last round whose seal is in our state."""
         self.all_applied = StepNumber(0)
         """By every member, says the coordinator: later buckets are still wanted."""
+        self.ahead: tuple[Leaf, ...] = ()
+        """Of what was in the gradient as the round began: computed ahead of it."""
         self._state: State | None = None
         self._roots: StateRoots | None = None
 
@@ -129,13 +131,13 @@ class Station:
 
     async def note_state(self, round: StepNumber) -> None:
         """Our state is the one after `round`: work on the next one begins."""
-        state = self.state
+        state, strategy = self.state, self.strategy
 
-        def begin() -> StateRoots:
-            self.strategy.start(state, StepNumber(round + 1))
-            return state.roots()
+        def begin() -> tuple[StateRoots, tuple[Leaf, ...]]:
+            strategy.start(state, StepNumber(round + 1))
+            return state.roots(), strategy.leaves()
 
-        self._roots = await self.engine.run(begin)
+        self._roots, self.ahead = await self.engine.run(begin)
         self.applied = round
 
     def need_round(self, round: int) -> None:

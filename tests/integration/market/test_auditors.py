@@ -142,7 +142,7 @@ async def test_store_messages__list_after_the_opening__is_kept_and_makes_the_job
         history = await fresh.load(row.job, row.num_messages, work)
         kinds = [each.kind for each in await work[MessageRow].where(job=row.job)]
     assert history.record is not None and history.record.outside == listed
-    assert kinds == ["job_spec.v9", "job_opening.v2", "auditor_list.v1"]
+    assert kinds == ["job_spec.v10", "job_opening.v2", "auditor_list.v1"]
 
 
 async def test_store_messages__unchecked_job_names_a_list__is_refused(world: World) -> None:

@@ -177,6 +177,10 @@ class CountingStrategy(EveryStep):
         self._state, self._round = state, round
         self._forget()
 
+    def leaves(self) -> tuple[Leaf, ...]:
+        """See `Strategy.leaves`."""
+        return tuple(self._leaves.values())
+
     def _forget(self) -> None:
         self._leaves: dict[Item, Leaf] = {}
         self._sum = [0.0] * NUM_WEIGHTS

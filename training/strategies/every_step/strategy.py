@@ -106,6 +106,10 @@ class EveryStepWithTorch(EveryStep):
         self._started, self._round = state, round
         self._forget()
 
+    def leaves(self) -> tuple[Leaf, ...]:
+        """See `Strategy.leaves`."""
+        return tuple(self._leaves.values())
+
     def _forget(self) -> None:
         self._forwards.clear()
         self._leaves.clear()

@@ -6,15 +6,17 @@ from training.memory import Footprint
 
 def footprint(local: LocalSpec) -> Footprint:
     """Of one replica; sealed moments are there once more than those that steps change."""
-    moments = local.num_vectors - 1
+    moments, ahead = local.num_vectors - 1, int(local.overlap)
     remedy = "strategy every_step and more stages"
     return Footprint(
-        at_work=4 + 2 * moments,  # sealed weights, a copy, momentum, difference; moments travel
-        in_replay=3 + moments,  # both moments of its steps, and the weights that it began with
+        # Sealed weights, a copy, momentum, difference, the weights before; moments travel.
+        at_work=4 + 2 * moments + ahead,
+        # Both moments of its steps, the weights that it began with, and those that it goes on from.
+        in_replay=3 + moments + 2 * ahead,
         replayed_graphs=0,  # each step is done whole before the next
         exchanged=local.num_vectors,
-        checkpoint=2 + moments,  # weights and outer momentum
+        checkpoint=2 + moments + ahead,  # weights and outer momentum
         round_in_work=2 * 3,  # weights and both moments, and those that replace them
-        base=2 + moments if moments else 1,  # with moments it is a whole checkpoint
+        base=2 + moments + ahead if moments or ahead else 1,  # with more a whole checkpoint
         remedy=f"local.moments: restart, or {remedy}" if moments else remedy,
     )

@@ -128,6 +128,18 @@ class Replica:
             self._stage.backward(item)
         return sum(losses) / len(losses), torch.cat(list(self._stage.mean_buckets(1)))
 
+    def rebase(self, weights: Tensor) -> None:
+        """Go on from the sealed weights, fp32 (P,), that have replaced those at the start.
+
+        What was changed since then stays: w += W_new - W_old. Moments stay too.
+        """
+        self._stage.flat_weights.add_(weights - self._base)
+        self._base.copy_(weights)
+
+    def began_with(self, weights: Tensor) -> bool:
+        """Whether the round began with these weights."""
+        return torch.equal(self._base, weights)
+
     @property
     def num_steps(self) -> int:
         """Inner steps of this round so far."""

@@ -5,6 +5,7 @@ from the same weights and rows repeats its numbers; work and replays both go thr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from training.config import train_config, whole_model
 from training.memory import num_parameters
 from training.models.parameters import Shape, parameter_shapes
 from training.stages.exact import Moments, to_wire
-from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM
+from training.stages.sealed_state import EXP_AVG, EXP_AVG_SQ, MOMENTUM, PREVIOUS
 from training.stages.stage import Stage, rows_tensor
 from training.stages.torch_free import chunk_bounds
 from training.strategies.local.exchange import LocalCodec
@@ -34,6 +35,15 @@ from training.strategies.local.inner import Replica
 from training.strategies.local.rules import GROUP
 from training.strategies.local.trace import TracedStep
 from training.strategies.state_files import load_weights
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the replicas of a round go on from."""
+
+    weights: dict[str, Tensor]
+    moments: Moments | None  # with `moments: mean`
+    previous: Tensor | None  # with `overlap`: the weights before the newest update, fp32 (P,)
 
 
 class LocalRecipe:
@@ -85,17 +95,26 @@ class LocalRecipe:
             torch.set_num_threads(1)
         return Replica(stage, rewarm_steps=self.local.rewarm_steps)
 
-    def load_base(self, file: Path, base: Digest) -> tuple[dict[str, Tensor], Moments | None]:
-        """Sealed weights, and moments that replicas go on from; raises as `load_weights`."""
-        shapes = self.parameter_shapes
-        if self.local.moments == "restart":
-            return load_weights(file, shapes, base), None
-        found = load_weights(file, shapes, base, beside=(MOMENTUM, EXP_AVG, EXP_AVG_SQ))
-        exp_avg, exp_avg_sq = (
-            torch.cat([found[prefix + name].flatten() for name in shapes])
-            for prefix in (EXP_AVG, EXP_AVG_SQ)
-        )
-        return {name: found[name] for name in shapes}, Moments(exp_avg, exp_avg_sq)
+    def load_base(self, file: Path, base: Digest) -> "Base":
+        """What replicas go on from, of a sealed state; raises as `load_weights`."""
+        shapes, local = self.parameter_shapes, self.local
+        beside: tuple[str, ...] = ()
+        if local.moments == "mean":
+            beside = (MOMENTUM, EXP_AVG, EXP_AVG_SQ)
+        elif local.overlap:
+            beside = (MOMENTUM, PREVIOUS)
+        found = load_weights(file, shapes, base, beside=beside)
+
+        def vector(prefix: str) -> Tensor | None:
+            if prefix not in beside:
+                return None
+            return torch.cat([found[prefix + name].flatten() for name in shapes])
+
+        exp_avg, exp_avg_sq = vector(EXP_AVG), vector(EXP_AVG_SQ)
+        moments = None
+        if exp_avg is not None and exp_avg_sq is not None:
+            moments = Moments(exp_avg, exp_avg_sq)
+        return Base({name: found[name] for name in shapes}, moments, vector(PREVIOUS))
 
     # ------------------------------------------------------------------------------------- items
 
@@ -115,19 +134,19 @@ class LocalRecipe:
         size = self.forms.token_bytes(rows, num_rows)
         return rows_tensor([rows], token_bytes=size).view(num_rows, -1)
 
-    def steps_before(self, sealed_items: int) -> int:
-        """Inner steps that the schedule counts before a round: a round of all peers is one round.
+    def steps_before(self, item: ItemNumber) -> int:
+        """Inner steps that the schedule counts before a claim whose lowest item is this one.
 
-        Args:
-            sealed_items: That the seals so far cover; with `peers_per_stage` replicas at work so
-                many items are done at a time.
+        As many as a peer does in the rounds that all items below it fill: so the schedule is over
+        when the data is, whoever was away.
         """
-        return sealed_items * self.local.inner_steps // self.batch.peers_per_stage
+        rounds = item // self.batch.units_per_step
+        return rounds * self.local.segments * self.local.inner_steps
 
     @staticmethod
-    def step_seed(base: Digest, item: ItemNumber, step: int) -> bytes:
-        """Of the projections of one inner step of an item, computed on a round's sealed state."""
-        return digest("local step", encode([base, item, step]))
+    def step_seed(weights: Digest, item: ItemNumber, step: int) -> bytes:
+        """Of the projections of one inner step of an item, computed from weights with this root."""
+        return digest("local step", encode([weights, item, step]))
 
     # ---------------------------------------------------------------------------------- exchange
 

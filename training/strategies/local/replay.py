@@ -22,6 +22,7 @@ from contracts.terms.errors import Malformed, NotFinite, WrongBytes
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LOSS_SCALE
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
+from training.stages.exact import tensors_root
 from training.stages.stage import UnitInputs
 from training.strategies.local.recipe import LocalRecipe, leaf_numbers, traced_steps
 from training.strategies.local.rules import GROUP
@@ -42,23 +43,33 @@ class RoundAgain:
         claim: WorkClaim,
         seed: bytes,
         weights: Path,
+        *,
+        is_ahead: bool,
     ) -> None:
         """On the weights in a file; raises as `load_weights`, if they are not under the base."""
-        tensors, moments = recipe.load_base(weights, claim.base)
-        first = recipe.steps_before(roots_of_weights(weights).counter)
-        stage = recipe.build(tensors, device, frozen=frozen())
+        base = recipe.load_base(weights, claim.base)
+        stage = recipe.build(base.weights, device, frozen=frozen())
         self._recipe, self._claim, self._views = recipe, claim, stage.layout.views
-        self._replica, self._projector = (
-            recipe.replica(stage),
-            Projector(seed, stage.num_parameters),
-        )
-        self._replica.start(first, moments)
+        self._replica = recipe.replica(stage)
+        self._projector = Projector(seed, stage.num_parameters)
+        self._root, self._sealed = roots_of_weights(weights).weights, None
+        if is_ahead and base.previous is not None:
+            self._sealed = self._root, stage.flat_weights.clone()
+            stage.flat_weights.copy_(base.previous)
+            self._root = tensors_root(self._views(stage.flat_weights).items())
+        self._replica.start(recipe.steps_before(claim.numbers[0]), base.moments)
         self.projection = 0
         """1e-6, of the gradient of the newest step that was asked for it."""
 
+    def rebase(self) -> None:
+        """What was computed ahead of the round is done: go on from the base."""
+        if self._sealed is not None:
+            (self._root, weights), self._sealed = self._sealed, None
+            self._replica.rebase(weights)
+
     def step(self, item: ItemNumber, number: int, rows_RT: Tensor, *, is_last: bool) -> TracedStep:
         """The next inner step; with a projection if it is the last one of its item."""
-        seed = self._recipe.step_seed(self._claim.base, item, number)
+        seed = self._recipe.step_seed(self._root, item, number)
         inputs = {item: UnitInputs(rows_RT=rows_RT)}
         return self._replica.step(inputs, seed, look=self._project if is_last else None)
 
@@ -67,6 +78,7 @@ class RoundAgain:
 
     def differences(self, shards: Sequence[bytes]) -> tuple[Tensor, Tensor]:
         """What is exchanged as it is claimed, and as it is (`Replica.difference`)."""
+        self.rebase()
         own = self._replica.difference().cpu()
         try:
             return self._recipe.nearest(own, self._claim, shards), own
@@ -95,9 +107,12 @@ async def replay_claim(
 ) -> Replayed:
     """See `Strategy.replay`; projections are of the last step of each item."""
     path = await source.get(BASE)
-    again = await compute(partial(RoundAgain, recipe, device, frozen, claim, seed, path))
-    projections, is_computable = [], True
+    is_ahead = leaves[0].base_round < claim.round
+    make = partial(RoundAgain, recipe, device, frozen, claim, seed, path, is_ahead=is_ahead)
+    again, projections, is_computable = await compute(make), [], True
     for leaf in leaves:
+        if leaf.base_round == claim.round:
+            await compute(again.rebase)
         rows = await source.get(tensor_name("rows", GROUP, leaf.item))
         if not is_computable:
             continue  # its rows are evidence alone, as the shards are

@@ -6,12 +6,15 @@ Invariants
 - The working weights are those of a round's start after the segments whose leaves are kept, in the
   order of their items; an error that may have left half of one in them starts the round anew, and
   `commit` refuses until all are run again.
+- With `overlap` segments that no claim of their round covers go on in the next one, if its update
+  is of the state that they began with: at the first boundary after it the difference of the sealed
+  weights is added (`Replica.rebase`). Whose leaves are of the round before says so.
 - The sealed state changes in `apply` alone, to equal bytes everywhere.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from torch import Tensor
 from typing_extensions import Buffer
@@ -21,7 +24,6 @@ from contracts.terms.errors import (
     InvariantBroken,
     Malformed,
     Refused,
-    TallystickError,
     Unavailable,
 )
 from contracts.terms.ids import Digest
@@ -61,8 +63,6 @@ from training.strategies.port import (
     validation_name,
 )
 
-T = TypeVar("T")
-
 
 class LocalWithTorch(Local):
     """See `port.Strategy`."""
@@ -77,6 +77,7 @@ class LocalWithTorch(Local):
         self._started: LocalState | None = None
         self._round, self._base = RoundNumber(0), Digest(bytes(32))
         self._replica: Replica | None = None  # since the first step of the round
+        self._replica_round = RoundNumber(0)  # whose sealed weights it is on
         self._leaves: dict[ItemNumber, Leaf] = {}  # of the segments that are in the weights
 
     def first_state(self, group: Group) -> LocalState:
@@ -97,8 +98,23 @@ class LocalWithTorch(Local):
     def start(self, state: State, round: RoundNumber) -> None:
         """See `Strategy.start`."""
         assert isinstance(state, LocalState)  # it comes from `first_state`
+        goes_on = self._goes_on(state, round)
         self._started, self._round, self._base = state, round, state.roots().state
-        self._forget()
+        if not goes_on:
+            self._forget()
+
+    def _goes_on(self, state: LocalState, round: RoundNumber) -> bool:
+        replica, ahead = self._replica, RoundNumber(round - 1)
+        if replica is None or state.previous is None:
+            return False
+        if (self._round, self._replica_round) != (ahead, ahead):
+            return False
+        is_ahead = all(leaf.base_round == ahead for leaf in self._leaves.values())
+        return is_ahead and replica.began_with(state.previous)
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        """See `Strategy.leaves`."""
+        return tuple(self._leaves.values())
 
     def _forget(self) -> None:
         self._leaves.clear()
@@ -120,46 +136,79 @@ class LocalWithTorch(Local):
         if item in self._leaves:
             raise Refused(f"item {item} is in the weights already", unit=item)
         rows = await source.get(tensor_name("rows", GROUP, item))
-        return await self.compute(lambda: self._whole(lambda: self._segment(item, rows)))
+        return await self._segment(item, rows)
 
     def _evaluated(self, item: Item, rows: bytes) -> Leaf:
-        """The loss of the sealed weights on validation rows; they come between two rounds."""
-        if self._replica is not None:
-            raise Unavailable("the weights of a round in work are not those of a seal")
-        stage, state = self._state.stage, self._state
-        stage.flat_weights.copy_(state.flat_weights)
-        rows_RT = self.recipe.rows_at_once(rows)
-        loss = stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean()
-        return self._leaf(item, (), (millionths(loss),))
+        """The loss of the sealed weights on validation rows; working ones are put aside for it."""
+        working = self._state.stage.flat_weights
+        aside = working.clone() if self._replica is not None else None
+        working.copy_(self._state.flat_weights)
+        try:
+            rows_RT = self.recipe.rows_at_once(rows)
+            loss = self._state.stage.losses(rows_RT[:, :-1], rows_RT[:, 1:]).mean()
+        finally:
+            if aside is not None:
+                working.copy_(aside)
+        return self._leaf(item, self._round, (), (millionths(loss),))
 
-    def _segment(self, item: ItemNumber, rows: bytes) -> Leaf:
-        recipe, replica, traced = self.recipe, self._begun(), list[TracedStep]()
-        for step, rows_RT in enumerate(recipe.steps(rows)):
-            seed = recipe.step_seed(self._base, item, step)
-            traced.append(replica.step({item: UnitInputs(rows_RT=rows_RT)}, seed))
-        named = (tensor_name("rows", GROUP, item), recipe.forms.digest("rows", rows))
-        self._leaves[item] = self._leaf(item, (named,), leaf_numbers(traced))
-        return self._leaves[item]
+    async def _segment(self, item: ItemNumber, rows: bytes) -> Leaf:
+        """A step at a time: where the caller has no turn of its own others come between."""
+        recipe, traced = self.recipe, list[TracedStep]()
+        steps = recipe.steps(rows)
+        replica, round, weights = await self.compute(lambda: self._at_boundary(item))
 
-    def _begun(self) -> Replica:
-        """The replica of the round, at the sealed weights if nothing was computed yet."""
+        def step(number: int) -> None:
+            self._need(replica)
+            inputs = {item: UnitInputs(rows_RT=steps[number])}
+            traced.append(replica.step(inputs, recipe.step_seed(weights, item, number)))
+
+        def end() -> Leaf:
+            self._need(replica)
+            named = (tensor_name("rows", GROUP, item), recipe.forms.digest("rows", rows))
+            leaf = self._leaves[item] = self._leaf(item, round, (named,), leaf_numbers(traced))
+            return leaf
+
+        try:
+            for number in range(len(steps)):
+                await self.compute(partial(step, number))
+            return await self.compute(end)
+        except BaseException as error:
+            if self._replica is replica:  # there may be half of the segment in it
+                self._forget()
+            if isinstance(error, RuntimeError | MemoryError):  # of torch
+                raise Unavailable(f"a segment broke off: {error}") from error
+            raise
+
+    def _need(self, replica: Replica) -> None:
+        if replica is not self._replica:
+            raise Unavailable("the round was begun anew in the middle of a segment")
+
+    def _at_boundary(self, item: ItemNumber) -> tuple[Replica, RoundNumber, Digest]:
+        replica = self._begun(item)
+        return replica, self._replica_round, self._state.roots().weights
+
+    def _begun(self, item: ItemNumber) -> Replica:
+        """The replica on the round's sealed weights; at them if `item` is the first one."""
+        state, recipe = self._state, self.recipe
         if self._replica is None:
-            state = self._state
             state.stage.flat_weights.copy_(state.flat_weights)
-            self._replica = self.recipe.replica(state.stage)
-            first = self.recipe.steps_before(state.sealed.counter)
-            self._replica.start(first, state.moments)
+            self._replica, self._replica_round = recipe.replica(state.stage), self._round
+            self._replica.start(recipe.steps_before(item), state.moments)
+        elif self._replica_round != self._round:
+            self._replica.rebase(state.flat_weights)
+            self._replica_round = self._round
         return self._replica
 
     def keep(self, file: Path) -> None:
         """See `Strategy.keep`."""
-        if self._replica is not None:
+        if self._leaves:
+            replica = self._begun(min(self._leaves))
             done: dict[str, Value] = {
-                "steps": self._replica.num_steps,
+                "steps": replica.num_steps,
                 "leaves": [leaf.value() for leaf in self._leaves.values()],
             }
             try:
-                write_vectors(file, done | self._place(), self._replica.vectors)
+                write_vectors(file, done | self._place(), replica.vectors)
             except (RuntimeError, MemoryError) as error:  # of torch
                 raise Unavailable(f"a round cannot be kept: {error}") from error
 
@@ -172,7 +221,8 @@ class LocalWithTorch(Local):
                         return ()
                 case _:
                     return ()
-            leaves, replica = tuple(map(Leaf.from_value, values)), self._begun()
+            leaves = tuple(map(Leaf.from_value, values))
+            replica = self._begun(min(leaf.item for leaf in leaves))
             read_vectors(file, replica.vectors)
             replica.go_on(steps)
         except (Malformed, RuntimeError, MemoryError):
@@ -187,22 +237,13 @@ class LocalWithTorch(Local):
         return {"round": self._round, "base": self._base, "device": device}
 
     def _leaf(
-        self, item: Item, tensors: tuple[tuple[str, Digest], ...], numbers: tuple[int, ...]
+        self,
+        item: Item,
+        round: RoundNumber,
+        tensors: tuple[tuple[str, Digest], ...],
+        numbers: tuple[int, ...],
     ) -> Leaf:
-        return Leaf(
-            item=item, base_round=self._round, given=False, tensors=tensors, numbers=numbers
-        )
-
-    def _whole(self, work: Callable[[], T]) -> T:
-        """Do something that may break in the middle, and then leaves the round's start."""
-        try:
-            return work()
-        except (RuntimeError, MemoryError) as error:  # of torch
-            self._forget()
-            raise Unavailable(f"a segment broke off: {error}") from error
-        except TallystickError:
-            self._forget()
-            raise
+        return Leaf(item=item, base_round=round, given=False, tensors=tensors, numbers=numbers)
 
     # --------------------------------------------------------------------------------- exchange
 
@@ -211,7 +252,7 @@ class LocalWithTorch(Local):
         if not items or items != set(self._leaves) or [*self._leaves] != sorted(items):
             raise Refused("the weights are not of these items", items=sorted(self._leaves))
         leaves = tuple(self._leaves[item] for item in sorted(items))
-        difference = self._begun().difference()
+        difference = self._begun(min(items)).difference()
         return Draft(leaves, self.recipe.shards(difference, self._base, min(items)))
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:
@@ -226,6 +267,8 @@ class LocalWithTorch(Local):
         """See `Strategy.apply`."""
         assert isinstance(state, LocalState)
         recipe, device, moments = self.recipe, state.flat_weights.device, state.moments
+        if state.previous is not None:
+            state.previous.copy_(state.flat_weights)
         rate, mu = recipe.local.outer_rate / MILLION, recipe.local.outer_momentum / MILLION
         config = recipe.config.optimizer
         for number, (start, end), bucket in zip(
@@ -242,8 +285,6 @@ class LocalWithTorch(Local):
             else:
                 moments.exp_avg[part] = mean
         state.updated(seal.next - count(seal.unsealed))
-        if state is self._started:
-            self._forget()
         return state
 
     # ----------------------------------------------------------------------------------- audits

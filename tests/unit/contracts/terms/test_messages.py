@@ -95,7 +95,7 @@ ADAPTER = {"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}
 def test_model_spec__adapter_that_cannot_be__is_malformed(
     change: dict[str, Any], weights: Digest, why: str
 ) -> None:
-    model = value_of("job_spec.v9")["model"]
+    model = value_of("job_spec.v10")["model"]
     ModelSpec.from_value(model | {"weights": make_digest("start"), "adapter": ADAPTER})
 
     with pytest.raises(Malformed, match=why):
@@ -103,7 +103,7 @@ def test_model_spec__adapter_that_cannot_be__is_malformed(
 
 
 def test_chunking__tied_head_beside_an_adapter__nothing_is_shared() -> None:
-    model = value_of("job_spec.v9")["model"] | {"tied_head": True}
+    model = value_of("job_spec.v10")["model"] | {"tied_head": True}
     adapted = model | {"weights": make_digest("start"), "adapter": ADAPTER}
 
     spec, other = (
@@ -127,7 +127,7 @@ def test_decode_message__amount_above_the_64_bits_of_msgpack__comes_back() -> No
 
 
 def test_digest__of_a_wallet_message__is_the_struct_hash_and_covers_every_field() -> None:
-    spec, seal = examples()["job_spec.v9"], examples()["seal.v3"]
+    spec, seal = examples()["job_spec.v10"], examples()["seal.v3"]
 
     for message in examples().values():
         if isinstance(message, WalletMessage):
@@ -145,7 +145,7 @@ def test_stated_name__what_it_is_made_of__follows_protocol_section_1() -> None:
 
     assert other.stated_name() != notice.stated_name()
     assert same.stated_name() == notice.stated_name()
-    assert examples()["job_spec.v9"].stated_name() is None
+    assert examples()["job_spec.v10"].stated_name() is None
 
 
 def test_model_copy__of_a_message_that_was_digested__has_a_digest_of_its_own() -> None:

@@ -70,6 +70,19 @@ def test_strategy_plan__local_steps__send_one_exchange_and_wait_for_the_slowest(
     assert found.tokens_a_second_computing == int(found.tokens_a_round / seconds)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_strategy_plan__local_steps__compute_and_send_in_turn_or_at_once(overlap: bool) -> None:
+    rounds = {"inner_steps": 20, "segments": 2, "overlap": overlap}
+    made = job(strategy="local", peers_per_stage=4, local=rounds)
+
+    found = planned(made, [SLOW, FAST, FAST, FAST])
+
+    both = found.tokens_a_second_computing, found.tokens_a_second_lines
+    computing, lines = (each or 0 for each in both)
+    wanted = min(computing, lines) if overlap else computing * lines / (computing + lines)
+    assert found.tokens_a_second == pytest.approx(wanted, rel=0.01)
+
+
 @pytest.mark.parametrize("machines", [[], [FAST]])
 def test_strategy_plan__too_few_offers__only_says_what_is_sent(machines: list[Machine]) -> None:
     found = planned(job(peers_per_stage=2), machines)

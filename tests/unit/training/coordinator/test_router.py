@@ -413,6 +413,67 @@ def local_router() -> Router:
     return Router(Local(spec), 1, tell=tell_nobody, awaited=(A, B), patience=1.0, waits=True)
 
 
+def two_who_have_worked_ahead(cap: int = 4) -> tuple[Router, Round]:
+    """A is granted items 0, 2 and 3 of round 2, B item 1; now that begins."""
+    router, first = local_router(), round_of_local_steps(8, {}, cap=cap)
+    router.look(first, 0.0)
+    for who in (A, B):
+        hand_in_at_first(router, who)
+    items = [*map(ItemNumber, range(4))]
+    granted = [router.grant(who, items) for who in (A, B, A, A, A)]
+    assert granted == [0, 1, 2, 3, None]
+    view = replace(first.view, newest=StepNumber(1))  # type: ignore[type-var]
+    return router, replace(first, number=StepNumber(2), view=view)
+
+
+def applied(round: Round, *peers: PeerId) -> Round:
+    """These have applied its seal, and are here."""
+    assert round.view is not None
+    members = {
+        who: replace(each, applied=StepNumber(int(who in peers)))
+        for who, each in round.view.peers.items()
+    }
+    view = replace(round.view, peers=members)
+    return replace(round, view=view, here=dict.fromkeys(peers, LOWER))
+
+
+def owed_to(router: Router, who: PeerId) -> list[int]:
+    return [task.item for task in router.owed(who, ()).tasks]
+
+
+def test_grant__round_begins__each_is_asked_for_all_that_it_was_granted() -> None:
+    router, round = two_who_have_worked_ahead()
+
+    router.look(applied(round, B), 1.0)
+    assert owed_to(router, B) == [1, 4]  # 0, 2 and 3 wait for A
+    router.look(applied(round, A, B), 1.1)
+
+    assert owed_to(router, A) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("why", ["not issued", "above its cap", "gone", "its session ended"])
+def test_grant__not_all_of_it_can_be_asked_for__nothing_is(why: str) -> None:
+    router, round = two_who_have_worked_ahead()
+    assert round.view is not None
+    if why == "not issued":
+        issued = frozenset(map(ItemNumber, (0, 1, 2, 4, 5)))
+        round = replace(round, view=replace(round.view, issued=issued))
+    elif why == "above its cap":
+        round = replace(round, caps={A: 2, B: 4})
+    elif why == "its session ended":
+        hand_in_at_first(router, A, at=0.5)
+    round = applied(round, B) if why == "gone" else applied(round, A, B)
+    if why == "gone":
+        assert round.view is not None
+        away = replace(round.view.peers[A], lost_at=UnixMillis(1), applied=StepNumber(1))
+        round = replace(round, view=replace(round.view, peers={**round.view.peers, A: away}))
+
+    router.look(round, 1.0)
+
+    assert 3 not in owed_to(router, A) and len(owed_to(router, B)) == IN_FLIGHT
+    assert owed_to(router, B)[0] == 1 and (why != "gone" or 2 in owed_to(router, B))
+
+
 def hand_in_at_first(router: Router, who: PeerId, *items: int, at: float = 0.1) -> None:
     """What a peer says to have made before the start."""
     results = tuple(
