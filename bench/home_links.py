@@ -1,13 +1,14 @@
 """What do local steps gain over homes' lines?
 
-`python -m bench.home_links [--steps N] [--rounds N] [--audit-rate N] [--quick]` runs two jobs to
+`python -m bench.home_links [--steps N] [--rounds N] [--audit-rate N] [--quick]` runs three jobs to
 their ends, one after the other, each of a coordinator and four peers on five machines: network
 namespaces on one bridge. The cable of each takes 25 ms each way, so 100 ms there and back between
 any two, and 50 Mbit/s each way. Two of the peers are behind routers that masquerade, and nobody can
 dial them.
 
     every_step  two stages of two peers, fp32
-    local       four peers, H inner steps a round, shards of 4 bits (seeded4)
+    local       four peers, H inner steps a round, shards of 4 bits (seeded4); then the same again
+                with `overlap`, peers at work while rounds are exchanged
 
 Both train the model of `bench.local_steps` (0.86 million parameters, 60 tokens a row) on equally
 many tokens a step, checked by its peers. Every process is real (`home_links_process`); there is no
@@ -75,6 +76,7 @@ def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, An
     thousands = job.rounds * tokens / 1000
     [*_, validated] = swarm.lines(COORDINATOR, "validated")
     audited = [line for peer in PEERS for line in swarm.lines(peer, "audited")]
+    ahead = [line for peer in PEERS for line in swarm.lines(peer, "ahead")]
     passes = [swarm.lines(peer, "item_forward", "item_done") for peer in PEERS]
     computing = sum(line["took_us"] for own in passes for line in own) * MICROSECONDS
     return {
@@ -91,6 +93,9 @@ def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, An
         "first loss": updates[0]["loss"] / MILLION,
         "last loss": updates[-1]["loss"] / MILLION,
         "held out": validated["loss"] / MILLION,
+        "done ahead, %": round(
+            100 * sum(line["items"] * line["counts"] for line in ahead) / job.num_items, 1
+        ),
         "claims replayed": sum(line["kind"] == "work" for line in audited),
     }
 
@@ -101,10 +106,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="of every_step")
     parser.add_argument("--rounds", type=int, default=20, help="of local")
     parser.add_argument("--inner-steps", type=int, default=50, help="H")
+    parser.add_argument("--segments", type=int, default=5, help="in which H steps are done")
     parser.add_argument("--rows", type=int, default=4, help="of a peer and step")
     parser.add_argument("--audit-rate", type=int, default=50_000, help="millionths; 0: unchecked")
     parser.add_argument("--seed", type=int, default=1)
-    options = parsed(parser, minutes=40, steps=4, rounds=3, inner_steps=3)
+    options = parsed(parser, minutes=40, steps=4, rounds=3, inner_steps=5)
     if (reason := why_not()) is not None:
         raise SystemExit(f"home_links: {reason}")
     if missing := [name for name in ("tc", "nft") if shutil.which(name) is None]:
@@ -117,9 +123,15 @@ def main() -> None:
             packets_as_sent(site)
             stack.enter_context(site.slow(delay=DELAY, rate=RATE))
         corpus = cut_corpus(builtin_text(CORPUS_BYTES), shard_bytes=32_768)
-        for inner_steps, rounds in ((0, options.steps), (options.inner_steps, options.rounds)):
+        local = options.inner_steps, options.segments
+        for how, overlap, rounds in (
+            ((0, 1), False, options.steps),
+            (local, False, options.rounds),
+            (local, True, options.rounds),
+        ):
             job = HomeJob(
-                inner_steps,
+                *how,
+                overlap,
                 rounds,
                 options.rows,
                 options.audit_rate,
@@ -133,10 +145,11 @@ def main() -> None:
             rows.append(measure(job, own, sites))
             tell(str(rows[-1]))
     print(markdown(rows))
-    ratio = round(rows[1]["tokens/s"] / rows[0]["tokens/s"], 1)
-    print(f"tokens/s of local over every_step: {ratio}")
-    asked = {name: getattr(options, name) for name in ("rows", "audit_rate", "seed")}
-    print(json.dumps({"ratio": ratio, "rows": rows} | about(**asked)))
+    speeds = [each["tokens/s"] for each in rows]
+    ratios = [round(speed / speeds[0], 1) for speed in speeds[1:]]
+    print(f"tokens/s of local over every_step: {ratios[0]}, with overlap {ratios[1]}")
+    asked = {name: getattr(options, name) for name in ("segments", "rows", "audit_rate", "seed")}
+    print(json.dumps({"ratios": ratios, "rows": rows} | about(**asked)))
 
 
 if __name__ == "__main__":

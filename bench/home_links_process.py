@@ -32,7 +32,9 @@ QUICK: Mapping[str, Any] = {"width": 32, "num_layers": 2, "ffn_width": 64}
 class HomeJob(Agreed):
     """What all processes of a job have to agree on."""
 
-    inner_steps: int  # 0: every_step
+    inner_steps: int  # of a peer in a round; 0: every_step
+    segments: int  # in which they are done
+    overlap: bool
     rounds: int
     rows: int  # of a peer and step
     audit_rate: int  # parts of 1e6
@@ -44,7 +46,9 @@ class HomeJob(Agreed):
     @property
     def name(self) -> str:
         """Of a row."""
-        return f"local, H = {self.inner_steps}" if self.inner_steps else "every_step, 2 stages"
+        if not self.inner_steps:
+            return "every_step, 2 stages"
+        return f"local, H = {self.inner_steps}{', overlap' if self.overlap else ''}"
 
     @property
     def tokens_a_round(self) -> int:
@@ -52,6 +56,11 @@ class HomeJob(Agreed):
         config = self.config()
         units, rows = config.data.units_per_step, config.data.rows_per_unit
         return units * rows * config.model.sequence_length
+
+    @property
+    def num_items(self) -> int:
+        """Of the job."""
+        return self.rounds * self.config().data.units_per_step
 
     def config(self) -> TrainConfig:
         """What is trained: units of one step, or of all steps of a peer in a round."""
@@ -61,7 +70,11 @@ class HomeJob(Agreed):
         return replace(
             base,
             model=replace(base.model, **(QUICK if self.quick else {})),
-            data=replace(base.data, rows_per_unit=inner * self.rows),
+            data=replace(
+                base.data,
+                rows_per_unit=inner * self.rows // self.segments,
+                units_per_step=base.data.units_per_step * self.segments,
+            ),
             num_steps=self.rounds,
         )
 
@@ -70,8 +83,9 @@ class HomeJob(Agreed):
         how: dict[str, Any] = {"stages": STAGES, "chunks": 2 * len(PEERS) // STAGES}
         if self.inner_steps:
             local = LocalSpec(
-                inner_steps=self.inner_steps,
-                segments=1,
+                inner_steps=self.inner_steps // self.segments,
+                segments=self.segments,
+                overlap=self.overlap,
                 rewarm_steps=5,
                 outer_rate=MILLION,
                 outer_momentum=0,
