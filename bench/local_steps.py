@@ -9,7 +9,8 @@ schedules:
     every_step  the mean gradient of all replicas at every step, one AdamW
     classic     DiLoCo (arXiv 2311.08105): each replica carries its moments, fp32; `tests/numerics`
     local       ours: a round starts from sealed state alone; differences under a codec. Moments
-                are zero (restart), or means of those of all replicas (mean)
+                are zero (restart), or means of those of all replicas (mean); some steps of each
+                round may be done before its weights are there (ahead)
 
 Outer step: rate 1 without momentum, for all. Runs are kept in FILE as they end and not done again;
 two (`--processes`) go on at a time, with a thread each. "ppl" is exp(loss); "over classic" and
@@ -72,6 +73,7 @@ class Run:
     moments: Literal["restart", "mean"] = "restart"
     replicas: int = 4
     dropped: int = 0  # per cent of all contributions
+    ahead: int = 0  # steps of a round that are done on the weights before the newest update
     seed: int = 1
     steps: int = STEPS
 
@@ -79,6 +81,7 @@ class Run:
     def name(self) -> str:
         """What `--only` looks for."""
         own = f"{self.codec} {self.moments} " if self.strategy == "local" else ""
+        own += f"ahead={self.ahead} " if self.ahead else ""
         return (
             f"{self.strategy} H={self.inner_steps} {own}k={self.replicas} "
             f"drop={self.dropped} seed={self.seed}"
@@ -100,6 +103,8 @@ def all_runs() -> Iterator[Run]:
             yield replace(local, inner_steps=inner_steps, codec=codec)
     for dropped in (10, 30, 50):
         yield replace(local, inner_steps=50, codec="seeded4", dropped=dropped)
+    for ahead in (10, 25, 50):
+        yield replace(local, inner_steps=50, codec="seeded4", ahead=ahead)
     for replicas in (1, 2, 8):
         yield replace(every, replicas=replicas)
         yield replace(local, inner_steps=50, codec="seeded4", replicas=replicas)
@@ -181,19 +186,24 @@ def _train_every_step(run: Run, stage: Stage, rows: UnitRows) -> None:
 def _train_local(run: Run, stage: Stage, rows: UnitRows) -> None:
     codec, size, replica = LocalCodec(run.codec), stage.num_parameters, Replica(stage)
     base, momentum, *zeros = stage.flat_weights.clone(), *torch.zeros(3, size, device=stage.device)
-    sealed = Moments(*zeros) if run.moments == "mean" else None
+    sealed, previous = Moments(*zeros) if run.moments == "mean" else None, base
     for round in range(run.steps // run.inner_steps):
         shards: list[Tensor] = []
         for k in range(run.replicas):
-            stage.flat_weights.copy_(base)
+            stage.flat_weights.copy_(previous if run.ahead else base)
             first = round * run.inner_steps
             replica.start(first, sealed)
             for step in range(first, first + run.inner_steps):
+                if step == first + run.ahead > first:
+                    replica.rebase(base)
                 item = ItemNumber(step * run.replicas + k)
                 replica.step({item: _inputs(rows, item)})
+            if run.ahead == run.inner_steps:
+                replica.rebase(base)
             if not is_dropped(run, round, k):
                 seed = digest("bench rounding", encode([run.seed, round, k]))
                 shards.append(_sent(codec, replica.difference(), size, seed))
+        previous = base.clone()
         if shards:
             mean = weighted_mean(shards, [1] * len(shards))
             mean = codec.read_mean(codec.mean(mean), len(mean)).to(stage.device)
@@ -253,14 +263,16 @@ def measure(
 
 def _kept(out: Path) -> dict[Run, dict[str, Any]]:
     lines = out.read_text().splitlines() if out.exists() else []
-    found = map(json.loads, lines)
-    return {Run(**{name: each[name] for name in Run.__annotations__}): each for each in found}
+    return _by_run(map(json.loads, lines))
+
+
+def _by_run(found: Iterable[dict[str, Any]]) -> dict[Run, dict[str, Any]]:
+    return {Run(**{n: each[n] for n in Run.__annotations__ if n in each}): each for each in found}
 
 
 def table(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each run."""
-    losses = {Run(**{name: each[name] for name in Run.__annotations__}): each for each in found}
-    shown = []
+    losses, shown = _by_run(found), []
     for run, each in losses.items():
         plain = Run("every_step", replicas=run.replicas, seed=run.seed, steps=run.steps)
         classic = replace(plain, strategy="classic", inner_steps=run.inner_steps)

@@ -81,6 +81,8 @@ class StepView(Body):
     missed_by: tuple[AddressField, ...]  # whose peer was a member, and has no work in it
     tokens: Wide  # of text that the update is made of
     tokens_so_far: Wide
+    items: int  # that the update is made of
+    items_ahead: int  # of them, done while the round before was exchanged
     exchanged: Wide  # bytes that a peer sends to average the update, by the JobSpec
     anchor: AnchorView | None  # None: in no batch that is confirmed
     beacon: StepBeaconView | None  # None: not said yet, or nothing waits for it

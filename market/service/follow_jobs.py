@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from contracts.governance.job import JobHistory, follow
+from contracts.governance.rounds import claims_of
 from contracts.terms.history import Kept
 from contracts.terms.ids import JobId, PeerId, StageIndex, StepNumber
 from contracts.terms.messages import Seal
@@ -32,9 +33,10 @@ class Round(NamedTuple):
 
     members: Mapping[PeerId, StageIndex]  # before it
     tokens: int  # of text in all updates up to it
+    ahead: int  # items in it that were computed while the round before was exchanged
 
 
-NO_ROUND = Round({}, 0)
+NO_ROUND = Round({}, 0, 0)
 
 
 @dataclass
@@ -69,7 +71,12 @@ class Followed:
         # All stages have worked on the same items.
         items = sum(line.num_items for line in self.work_of(record.step) if line.stage == 0)
         tokens = so_far + items * item_tokens(record.spec)
-        self.rounds[record.step] = Round(before.record.members, tokens)
+        ahead = sum(
+            leaf.base_round < claim.round
+            for claim in claims_of(under, "work")
+            for leaf in before.leaves.get(claim.digest(), ())
+        )
+        self.rounds[record.step] = Round(before.record.members, tokens, ahead)
 
     def work_of(self, step: int) -> list[Line]:
         """The claims of work that a seal holds."""

@@ -93,6 +93,8 @@ def step_view(row: SealRow, anchor: AnchorView | None, found: Followed) -> StepV
         missed_by=_missed_by(done.members.keys() - working, found) if lines else (),
         tokens=done.tokens - before.tokens,
         tokens_so_far=done.tokens,
+        items=sum(line.num_items for line in lines if line.stage == 0),
+        items_ahead=done.ahead,
         exchanged=_exchanged(lines, found),
         anchor=anchor,
         beacon=trace.beacon and StepBeaconView.of(trace.beacon, said_in=trace.beacon.step),

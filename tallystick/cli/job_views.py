@@ -64,7 +64,7 @@ def _strategy(spec: dict[str, Any]) -> str:
     return (
         f"{spec['strategy']}, {spec['rules']['gradient_codec']}: a step is a round of "
         f"{local['round_time'] / 1000:g} s, {local['inner_steps']} inner steps an item, "
-        f"quorum {local['quorum']}"
+        f"quorum {local['quorum']}{', overlap' if local['overlap'] else ''}"
     )
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,12 +42,13 @@ CODECS: tuple[ShardCodecName, ...] = ("none", "bfloat16", "seeded8", "seeded4")
 OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=10)
 
 
-def spec_under(codec: ShardCodecName) -> JobSpec:
+def spec_under(codec: ShardCodecName, **changed: Any) -> JobSpec:
     """Rounds of two peers with one item each."""
-    local = LocalSpec(
-        inner_steps=STEPS, segments=1, rewarm_steps=5, outer_rate=10**6, outer_momentum=500_000,
-        round_time=1000, quorum=1, moments="mean",
-    )  # fmt: skip
+    rounds = {
+        "inner_steps": STEPS, "segments": 1, "rewarm_steps": 5, "outer_rate": 10**6,
+        "outer_momentum": 500_000, "round_time": 1000, "quorum": 1, "moments": "mean",
+    }  # fmt: skip
+    local = LocalSpec.model_validate(rounds | changed)
     config = micro(num_steps=100)
     return spec_of(
         config.model.num_layers, config=config, tied_head=True, strategy="local", local=local,
@@ -61,6 +63,7 @@ class Work:
     base: Digest
     leaf: Leaf
     difference: Tensor
+    ahead: tuple[Leaf, ...] = ()  # of the claim too
 
 
 class Job:
@@ -101,18 +104,19 @@ class Job:
         """Of an auditor on what a peer claims of the second round."""
         recipe, file = self.strategy.recipe, folder / "weights"
         self.state.save_weights(file, self.state.roots())
-        made = [*recipe.shards(done.difference, done.base, done.leaf.item)]
+        leaves = (*done.ahead, done.leaf)
+        made = [*recipe.shards(done.difference, done.base, leaves[0].item)]
         source: MemorySource = self.source
         source.given = {BASE: file} | {shard_name(out.bucket): data for out, data in made}
         claim: WorkClaim = make_claim(
             "work", job=ZERO_DIGEST, peer=digest("test", b"peer"),
             previous=digest("test", b"seal"), round=SECOND, group=GROUP, base=done.base,
-            items=ranges_of([done.leaf.item]), leaves=claim_leaves_root([done.leaf]),
+            items=ranges_of([leaf.item for leaf in leaves]), leaves=claim_leaves_root(leaves),
             outputs=tuple(out for out, _ in made),
         )  # fmt: skip
         found = Comparison(recipe_of(self.spec))
         seed = digest("test", b"projections")
-        asyncio.run(self.strategy.replay(claim, [done.leaf], source, seed, found))
+        asyncio.run(self.strategy.replay(claim, leaves, source, seed, found))
         kinds, own = kinds_of(self.spec, GROUP), capability()
         limits = shipped_calibration().thresholds(recipe_of(self.spec), kinds, own, own)
         return decide(found.distances(), limits)

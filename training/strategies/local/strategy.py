@@ -105,7 +105,7 @@ class LocalWithTorch(Local):
 
     def _goes_on(self, state: LocalState, round: RoundNumber) -> bool:
         replica, ahead = self._replica, RoundNumber(round - 1)
-        if replica is None or state.previous is None:
+        if replica is None or state.previous is None or state is not self._started:
             return False
         if (self._round, self._replica_round) != (ahead, ahead):
             return False

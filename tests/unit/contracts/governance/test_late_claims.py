@@ -8,7 +8,7 @@ import pytest
 
 from contracts.governance.checking import Checking, RoundFacts, Standing, Terms, Unchecked
 from contracts.governance.job import follow
-from contracts.governance.rounds import eligible
+from contracts.governance.rounds import check_claim, eligible
 from contracts.terms.errors import Conflict, InvalidSeal
 from contracts.terms.history import Kept, Leaves
 from contracts.terms.ids import StageIndex, StepNumber
@@ -138,3 +138,36 @@ def test_late_claim__of_every_step__is_gone_with_the_update() -> None:
     late = leave_out(maker)
 
     assert not eligible(maker.record, late) and not maker.history.pending
+
+
+@pytest.mark.parametrize(
+    ("overlap", "back", "is_taken"),
+    [
+        (True, (0, 0), True),
+        (True, (1, 0), True),
+        (True, (1, 1), True),
+        (True, (0, 1), False),  # on the weights of before after those of now
+        (True, (2, 0), False),
+        (False, (1, 0), False),
+    ],
+)
+def test_check_claim__items_computed_ahead_of_the_round__stand_first_and_are_of_the_round_before(
+    overlap: bool, back: tuple[int, int], is_taken: bool
+) -> None:
+    maker = job(**of_local_steps(segments=2, overlap=overlap))
+    for _ in range(2):
+        maker.seal_step()
+    numbers = maker.items_of(maker.members[0])
+    leaves = tuple(
+        leaf.model_copy(update={"base_round": leaf.base_round - rounds})
+        for leaf, rounds in zip(
+            (maker.leaf(StageIndex(0), item) for item in numbers), back, strict=True
+        )
+    )
+    claim, _ = maker.claim(maker.members[0], leaf_list=leaves)
+
+    if is_taken:
+        check_claim(maker.record, claim, leaves)
+    else:
+        with pytest.raises(InvalidSeal):
+            check_claim(maker.record, claim, leaves)
