@@ -105,6 +105,7 @@ LOCAL: dict[str, Any] = {
     "peers_per_stage": len(PROVIDERS), "rows_per_unit": 2, "gradient_codec": "seeded4",
     "commit_timeout": "8s", "exchange_timeout": "8s", "budget": 200,
 }  # fmt: skip
+OVERLAP = LOCAL | {"local": LOCAL["local"] | {"inner_steps": 2, "segments": 2, "overlap": True}}
 ROUNDS_A_ROW = 8  # some are over before a victim is back
 
 
@@ -259,18 +260,21 @@ async def test_swarm__a_process_killed_in_each_row__the_same_curve_and_all_is_pa
 @pytest.mark.nightly
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("rows", [OTHERS, COORDINATORS], ids=["others", "coordinator"])
+@pytest.mark.parametrize("job", [LOCAL, OVERLAP], ids=["restart", "overlap"])
 async def test_local__a_process_killed_in_each_row__weights_of_a_plain_loop_and_all_is_paid(
-    rows: Sequence[Row], tmp_path: Path
+    job: dict[str, Any], rows: Sequence[Row], tmp_path: Path
 ) -> None:
     rows = [row for row in rows if row.line != "item_forward"]
     steps = FIRST_STEP + ROUNDS_A_ROW * len(rows)
     async with stack(tmp_path, forked=True) as running:
-        submitted, _ = await killed_in(running, rows, LOCAL | {"steps": steps})
+        submitted, _ = await killed_in(running, rows, job | {"steps": steps})
 
-        merged = await merged_in(running, submitted.job)
+        merged, ahead = await merged_in(running, submitted.job)
         items = [item for claims in merged.values() for claim in claims for item in claim.numbers]
-        assert sorted(items) == [*range(steps * len(PROVIDERS))]
-        root = await asyncio.to_thread(plain_root, submitted, merged, tmp_path / "plain")
+        assert sorted(items) == [*range(steps * submitted.spec.batch.units_per_step)]
+        print(f"{sum(ahead.values())} of {len(items)} items were done ahead of their round")
+        assert any(ahead.values()) == submitted.spec.batch.works_ahead
+        root = await asyncio.to_thread(plain_root, submitted, merged, ahead, tmp_path / "plain")
         for name in PROVIDERS:
             applied = running.lines(running.peer_log(name, submitted.job), "seal_applied")
             assert applied[-1]["weights_root"] == root.hex(), name
@@ -295,14 +299,18 @@ async def killed_in(
     return submitted, view
 
 
-async def merged_in(running: Stack, job: JobId) -> dict[int, list[WorkClaim]]:
-    """The claims of each update, by its round; prints those that its seal does not pay.
+async def merged_in(
+    running: Stack, job: JobId
+) -> tuple[dict[int, list[WorkClaim]], dict[Digest, int]]:
+    """The claims of each update, by its round, and how many items of each were done ahead of it.
 
-    A peer earns nothing in an update for which another one had to reduce a bucket of its.
+    Prints those that the seal does not pay: a peer earns nothing in an update for which another one
+    had to reduce a bucket of its.
     """
     network = await running.client.call(GET_NETWORK)
     history = JobHistory(Domain(network.chain_id, network.contracts.escrow))
     merged: dict[int, list[WorkClaim]] = {}
+    ahead: dict[Digest, int] = {}
     async for _, item in running.client.messages(job):
         before, history = history, follow(history, item)
         if not (isinstance(item, Signed) and isinstance(item.message, Seal)):
@@ -311,16 +319,24 @@ async def merged_in(running: Stack, job: JobId) -> dict[int, list[WorkClaim]]:
         pending = [each.message for each in before.pending.values()]
         if (merge := merge_of(before.record.spec, pending)) is not None:
             merged[item.message.step] = list(merge.merged)
+            for claim in merge.merged:
+                leaves = before.leaves[claim.digest()]
+                ahead[claim.digest()] = sum(leaf.base_round < claim.round for leaf in leaves)
             unpaid = [each for each in merge.merged if each.digest() not in history.newest.paid]
             print(f"round {item.message.step}: {len(unpaid)} claims unpaid") if unpaid else None
-    return merged
+    return merged, ahead
 
 
-def plain_root(submitted: Submitted, merged: dict[int, list[WorkClaim]], folder: Path) -> Digest:
+def plain_root(
+    submitted: Submitted,
+    merged: dict[int, list[WorkClaim]],
+    ahead: dict[Digest, int],
+    folder: Path,
+) -> Digest:
     """Of the weights that a loop in this process comes to."""
     torch.set_num_threads(1)
     write_blobs(submitted.corpus, folder)
     blobs, config = FolderBlobs(folder), LocalRecipe(submitted.spec).config
     manifest = Manifest.decoded(blobs.fetch(submitted.spec.data.manifest))
     rows = UnitRows(manifest, config.data, config.model.sequence_length, blobs)
-    return Plain(submitted.spec, rows, merged).root()
+    return Plain(submitted.spec, rows, merged, ahead=ahead).root()

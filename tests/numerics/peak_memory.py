@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from contracts.terms.items import ItemNumber
-from contracts.terms.messages import AdapterSpec, ShardCodecName
+from contracts.terms.messages import AdapterSpec, LocalSpec, ShardCodecName
 from tests.numerics.loop import saved
 from tests.support.local_jobs import of_local_steps
 from training.averaging.slices import Slice
@@ -66,6 +66,12 @@ SHAPES: dict[str, tuple[ModelConfig, tuple[int, ...], int]] = {
     "adapter, middle": (replace(WIDE, adapter=ADAPTER), (2, 4, 6), 1),
     "norms of heads and a window": (WINDOWED, (2,), 0),
 }
+WAYS: dict[str, LocalSpec | None] = {
+    "": None,
+    ", local steps": of_local_steps()["local"],
+    ", local steps with moments": of_local_steps(moments="mean")["local"],
+    ", local steps with overlap": of_local_steps(overlap=True)["local"],
+}
 OPTIMIZER = OptimizerConfig(learning_rate=0.001, total_steps=2)
 
 
@@ -105,12 +111,13 @@ def one_step(model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool
 
 
 def one_local_round(
-    model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool, num_vectors: int
+    model: ModelConfig, part: StageSlice, folder: Path, *, audits: bool, local: LocalSpec
 ) -> None:
     """All that a peer holds at once in a round of local steps."""
-    sealed, momentum, moments, replica = _replica(model, part, num_vectors)
-    replay = _replica(model, part, num_vectors) if audits else None
-    difference, codec = _stepped(replica, model, part), LocalCodec(SHARDS)
+    sealed, momentum, moments, replica = _replica(model, part, local)
+    previous = sealed.clone() if local.overlap else None
+    replay = _replica(model, part, local) if audits else None
+    difference, codec = _stepped(replica, model, part, sealed), LocalCodec(SHARDS)
     vectors = range(0, len(difference), len(sealed))
     bounds = [(k + a, k + b) for k in vectors for a, b in chunk_bounds(len(sealed), BUCKETS)]
     files = [folder / f"bucket-{number}" for number in range(len(bounds))]
@@ -118,11 +125,13 @@ def one_local_round(
         file.write_bytes(codec.shard(difference[start:end], bytes(32)))
     compared: list[object] = []
     if replay is not None:
-        mine = _stepped(replay[-1], model, part)
+        mine = _stepped(replay[-1], model, part, replay[0])
         for file, (start, end) in zip(files, bounds, strict=True):
             own, sent = codec.shard(mine[start:end], bytes(32)), file.read_bytes()
             numbers = [codec.read_shard(data, end - start) for data in (own, sent)]
             compared += [mine, own, sent, *numbers]
+    if previous is not None:
+        previous.copy_(sealed)
     for file, (start, end) in zip(files, bounds, strict=True):
         shards = (codec.read_shard(file.read_bytes(), end - start) for _ in range(2))
         mean = codec.read_mean(codec.mean(weighted_mean(shards, [1, 1])), end - start)
@@ -138,21 +147,24 @@ def one_local_round(
 
 
 def _replica(
-    model: ModelConfig, part: StageSlice, num_vectors: int
+    model: ModelConfig, part: StageSlice, local: LocalSpec
 ) -> tuple[torch.Tensor, torch.Tensor, Moments | None, Replica]:
     """Sealed weights, outer momentum and moments if any, and who begins a round with them."""
     stage = Stage(model, part, OPTIMIZER, frozen=frozen(model, part))
     sealed, replica, moments = stage.flat_weights.clone(), Replica(stage), None
-    if num_vectors > 1:
+    if local.moments == "mean":
         moments = Moments(torch.zeros_like(sealed), torch.zeros_like(sealed))
     replica.start(0, moments)
     return sealed, torch.zeros_like(sealed), moments, replica
 
 
-def _stepped(replica: Replica, model: ModelConfig, part: StageSlice) -> torch.Tensor:
-    """The difference after two inner steps."""
+def _stepped(
+    replica: Replica, model: ModelConfig, part: StageSlice, sealed: torch.Tensor
+) -> torch.Tensor:
+    """The difference after two inner steps, as if all were done ahead of the round."""
     for number in range(2):
         replica.step({ItemNumber(number): _inputs(model, part)}, bytes(32))
+    replica.rebase(sealed)
     return replica.difference()
 
 
@@ -188,47 +200,43 @@ def _activations(model: ModelConfig) -> torch.Tensor:
     return torch.ones(ROWS, model.sequence_length, model.width)
 
 
-def measure(shape: str, *, audits: bool, num_vectors: int) -> None:
+def measure(shape: str, *, audits: bool, how: str) -> None:
     """Run one shape."""
     model, ends, number = SHAPES[shape]
-    part = slices_of(model, ends)[number]
+    part, local = slices_of(model, ends)[number], WAYS[how]
     gc.collect()
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the greatest size so far
     with tempfile.TemporaryDirectory() as folder:
-        if num_vectors:
-            one_local_round(model, part, Path(folder), audits=audits, num_vectors=num_vectors)
+        if local is not None:
+            one_local_round(model, part, Path(folder), audits=audits, local=local)
         else:
             one_step(model, part, Path(folder), audits=audits)
     taken = resident("VmHWM") - before
-    own = EVERY_STEP
-    if num_vectors:
-        moments = "mean" if num_vectors > 1 else "restart"
-        own = footprint(of_local_steps(moments=moments)["local"])
+    own = EVERY_STEP if local is None else footprint(local)
     planned = peer_memory(model, part, ROWS, audits=audits, footprint=own)
-    named = name_of(shape, audits=audits, num_vectors=num_vectors)
+    named = name_of(shape, audits=audits, how=how)
     print(json.dumps([named, taken, planned]), flush=True)
 
 
-def cases() -> Iterator[tuple[str, bool, int]]:
-    """Shape, with an audit or not, vectors of local steps or 0: these are of whole models."""
-    for shape, audits, num_vectors in product(SHAPES, (False, True), (0, 1, 3)):
-        if not num_vectors or len(SHAPES[shape][1]) == 1:
-            yield shape, audits, num_vectors
+def cases() -> Iterator[tuple[str, bool, str]]:
+    """Shape, with an audit or not, one of `WAYS`: local steps are of whole models."""
+    for shape, audits, how in product(SHAPES, (False, True), WAYS):
+        if WAYS[how] is None or len(SHAPES[shape][1]) == 1:
+            yield shape, audits, how
 
 
-def name_of(shape: str, *, audits: bool, num_vectors: int) -> str:
+def name_of(shape: str, *, audits: bool, how: str) -> str:
     """What a line is called."""
-    local = ("", ", local steps", "", ", local steps with moments")[num_vectors]
-    return shape + local + (", with an audit" if audits else "")
+    return shape + how + (", with an audit" if audits else "")
 
 
 def main() -> None:
     """Run all cases, each in a fork that has torch and nothing else."""
     torch.set_num_threads(1)
-    for shape, audits, num_vectors in cases():
+    for shape, audits, how in cases():
         if (child := os.fork()) == 0:
-            measure(shape, audits=audits, num_vectors=num_vectors)
+            measure(shape, audits=audits, how=how)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

@@ -29,6 +29,6 @@ def test_peer_memory__real_stages_at_their_fullest__are_covered_and_not_far_belo
     measured = [json.loads(line) for line in done.stdout.splitlines()]
     ratios = {shape: planned / taken for shape, taken, planned in measured}
     assert ratios.keys() == {
-        name_of(shape, audits=audits, num_vectors=vectors) for shape, audits, vectors in cases()
+        name_of(shape, audits=audits, how=how) for shape, audits, how in cases()
     }
     assert {s: r for s, r in ratios.items() if not 1 - BELOW <= r <= 1 + ABOVE} == {}
