@@ -78,7 +78,7 @@ def row(job: HomeJob, swarm: Processes, sent: Mapping[str, int]) -> dict[str, An
     audited = [line for peer in PEERS for line in swarm.lines(peer, "audited")]
     ahead = [line for peer in PEERS for line in swarm.lines(peer, "ahead")]
     passes = [swarm.lines(peer, "item_forward", "item_done") for peer in PEERS]
-    computing = sum(line["took_us"] for own in passes for line in own) * MICROSECONDS
+    computing = sum(line.get("took_us", 0) for own in passes for line in own) * MICROSECONDS
     return {
         "": job.name,
         "rounds": job.rounds,

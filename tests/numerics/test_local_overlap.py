@@ -1,20 +1,25 @@
 """Work ahead of a round: what goes on in the next one, and what a replay makes of it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
 
+from contracts.terms.errors import Refused, Unavailable
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import ShardCodecName
 from contracts.terms.work import Leaf
 from tests.numerics.test_local_moments import CODECS, SECOND, Job, Work, spec_under
+from tests.support.fakes.memory_source import at_once
 from training.strategies.local.rules import GROUP
 from training.strategies.port import RoundNumber
 
 AHEAD, NEXT = ItemNumber(1), ItemNumber(3)
+T = TypeVar("T")
 
 
 def sealed_once(codec: ShardCodecName = "none") -> Job:
@@ -100,6 +105,35 @@ def test_evaluate__in_the_middle_of_a_round__is_of_the_sealed_weights_and_change
 
     assert first is not None and again is not None and first.numbers == again.numbers
     assert second_round(job).leaf == second_round(sealed_once()).leaf
+
+
+def test_commit__an_item_is_half_done_ahead__refused_and_of_its_own_items_after_a_start() -> None:
+    job, wanted = sealed_once(), second_round(sealed_once())
+    job.strategy.start(job.state, SECOND)
+    run(job, NEXT)
+    items, left = frozenset({AHEAD, NEXT}), 4  # turns: the beginning of an item, and three steps
+
+    async def turn(function: Callable[[], T]) -> T:
+        nonlocal left
+        if not (left := left - 1):
+            with pytest.raises(Refused):
+                job.strategy.commit(items)
+            job.strategy.start(job.state, SECOND)
+        return function()
+
+    job.strategy.compute = turn
+    with pytest.raises(Unavailable):
+        run(job, ItemNumber(5))
+    job.strategy.compute = at_once
+    job.strategy.start_ahead(frozenset({AHEAD}))
+    run(job, AHEAD)
+    run(job, NEXT)
+
+    assert job.strategy.leaves() == (*wanted.ahead, wanted.leaf)
+    shards = [data for _, data in job.strategy.commit(items).shards]
+    recipe = job.strategy.recipe
+    again = recipe.shards(wanted.difference, wanted.base, AHEAD)
+    assert shards == [data for _, data in again]
 
 
 def test_keep__round_with_work_ahead__goes_on_where_it_was(tmp_path: Path) -> None:

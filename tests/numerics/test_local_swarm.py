@@ -1,6 +1,8 @@
 """A job of local steps from its first to its last seal, over real messages, in memory."""
 
 import asyncio
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.terms.ids import Digest, SessionKey, StepNumber
+from contracts.terms.ids import Digest, PeerId, SessionKey, StepNumber
 from contracts.terms.items import ItemNumber
 from contracts.terms.messages import LocalSpec
+from contracts.terms.work import Leaf
+from tallystick.gym.around import Around, Computing
 from tallystick.gym.registry import MODULE, behaviour_of
 from tests.numerics.loop import rows_of, synthetic_corpus
 from tests.numerics.plain_local import Plain
@@ -20,8 +24,10 @@ from tests.support.stage_swarm import stage_papers, stage_swarm
 from tests.support.swarm_job import COORDINATOR, Line, MemorySwarm, patient_rules
 from training.config import TrainConfig
 from training.coordinator import items as coordinator_items
+from training.coordinator.router import Router
 from training.recipes import micro
 from training.rounds.state import RoundState, items_ahead
+from training.strategies.port import Direction, RoundNumber, Source
 from training.transport.calls import GET_BYTES
 from training.transport.port import Handler
 from training.worker import items
@@ -295,6 +301,70 @@ def test_overlap__other_items_are_dealt_than_were_granted__work_ahead_is_dropped
     assert not any(swarm.ahead().values()) and not swarm.lines("item_lost")
     assert weights_roots(swarm) == {plain_root(swarm)}
     assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
+
+
+class _Timed(Around):
+    """Applies no faster than this; may end an item only once others were asked for their claims."""
+
+    def __init__(self, seconds: float, late: Callable[[RoundNumber, int], bool], *how: Any) -> None:
+        super().__init__(*how)
+        self._seconds, self._late = seconds, late
+
+    async def run(self, item: ItemNumber, direction: Direction, source: Source) -> Leaf | None:
+        """See `Strategy.run`."""
+        num_before = len(self._inner.leaves())
+        while direction == "whole" and self._late(self._round, num_before):
+            await asyncio.sleep(0.01)
+        return await self._inner.run(item, direction, source)
+
+    def apply(self, *args: Any) -> Any:
+        """See `Strategy.apply`."""
+        time.sleep(self._seconds)
+        return self._inner.apply(*args)
+
+
+def test_overlap__one_applies_seals_later_than_others__has_its_part_of_each_round(
+    tmp_path: Path,
+) -> None:
+    swarm = swarm_of(
+        tmp_path, local=OVERLAP, units_per_step=6, rules=patient_rules(exchange_timeout=20_000)
+    )
+    slow_to_deliver(swarm, "bob", 2, seconds=1.5)
+    swarm.behaviours["cem"] = Computing(partial(_Timed, 0.5, lambda *_: False))
+
+    finished(swarm)
+
+    cem, merged = swarm.session_of("cem").peer, swarm.merged()
+    assert all(cem in {claim.peer for claim in claims} for claims in merged.values())
+    assert len(merged) == ROUNDS and weights_roots(swarm) == {plain_root(swarm)}
+
+
+def test_overlap__time_is_over_in_the_middle_of_an_item__what_was_done_ahead_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = Router.grant
+
+    def at_most_two(self: Router, peer: PeerId, items: Sequence[ItemNumber]) -> ItemNumber | None:
+        return grant(self, peer, items) if len(self._next[peer]) < 2 else None
+
+    monkeypatch.setattr(Router, "grant", at_most_two)
+    local = OVERLAP.model_copy(update={"segments": 3, "round_time": 4_000})
+    rules = patient_rules(exchange_timeout=8_000)
+    swarm = swarm_of(tmp_path, local=local, units_per_step=9, rules=rules)
+    slow_to_deliver(swarm, "bob", 2, seconds=1.0)
+
+    def late(round: RoundNumber, num_before: int) -> bool:
+        claimed = any(line["step"] == 3 for line in swarm.lines("claim_stored", of="ann"))
+        return round == 3 and num_before == 2 and not claimed
+
+    swarm.behaviours["bob"] = Computing(partial(_Timed, 0.0, late))
+
+    finished(swarm)
+
+    bob = swarm.session_of("bob").peer
+    [claim] = [claim for claim in swarm.claims() if (claim.peer, claim.round) == (bob, 3)]
+    assert swarm.ahead()[claim.digest()] == 2 == len(claim.numbers)
+    assert weights_roots(swarm) == {plain_root(swarm)}
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

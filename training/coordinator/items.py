@@ -87,6 +87,7 @@ class ItemRoutes:
         with suppress(TimeoutError):
             async with asyncio.timeout(LONG_POLL):
                 await news.wait()
+        self._free.discard(peer)
         item = self._granted(peer) if request.is_free else None
         owed = self._owed(peer, request) or ItemTasks(tasks=(), drops=())
         return owed.model_copy(update={"ahead": item})
@@ -96,7 +97,8 @@ class ItemRoutes:
         open = self._job.state.open
         if open is None or peer in open.unclaimed:
             return False
-        return any(claim.peer == peer for claim in open.claims.values())
+        round = self._job.state.round
+        return any((c.peer, c.round) == (peer, round) for c in open.claims.values())
 
     def _granted(self, peer: PeerId) -> Item | None:
         """An item of the next round, for who has nothing left to do in this one."""
@@ -138,7 +140,7 @@ class ItemRoutes:
                     await asyncio.sleep(WRITE_AGAIN)
                     continue
                 self._router.look(self._round(), self._now())
-                claimed = {peer for peer in self._free if self._has_claimed(peer)}
+                claimed = self._free and {peer for peer in self._free if self._has_claimed(peer)}
                 self._free -= claimed
                 self._router.news |= claimed
                 self._router.pass_time(self._now())

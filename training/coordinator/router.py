@@ -19,8 +19,8 @@ Where nobody of a group may be asked for long, the caps of those that are left a
 (docs/protocol.md 7).
 
 Work ahead. Who has claimed all that it did in a round may be granted items of the next one, one at
-a time, which nobody else is given there: they are its first ones, all of them, or none if one is
-not issued or they are above its cap. A session that ends, on either side, ends that.
+a time: they are its first ones there, all of them, or none if one is not issued or they are above
+its cap. Nobody else is given them while it applies the seal, if there is anything else to do.
 
 Invariants: a pass is with one peer at a time; a result counts only for a pass that its peer was
 asked for, or, after a restart, within its cap. Units: seconds of one clock.
@@ -140,7 +140,8 @@ class Router:
         self._load: Counter[PeerId] = Counter()  # items dealt to each
         self._stuck_since: dict[Group, float] = {}  # while nobody of a group has anything
         self._again: dict[Group, float] = {}  # when to deal again
-        self._granted: dict[PeerId, list[Item]] = {}  # of the next round, then until they are dealt
+        self._granted: dict[PeerId, list[Item]] = {}  # of this round, until they are dealt
+        self._next: defaultdict[PeerId, list[Item]] = defaultdict(list)  # granted of the next one
         self._last_granted = -1
         self._ahead: set[Item] = set()  # of this round, dealt as they were granted
         self._num_counted = -1
@@ -189,6 +190,7 @@ class Router:
         for of_the_round in (self.done, self.lacked, self.gone, self.off, self._ahead):
             of_the_round.clear()
         self._num_counted = self._last_granted = -1
+        self._granted, self._next = dict(self._next), defaultdict(list)
         for peer in self._peers.values():
             peer.failures, peer.blamed = 0, []
 
@@ -368,6 +370,9 @@ class Router:
 
     def _deal(self, view: View, group: Group, now: float) -> None:
         """Give items that wait in a group to who may have them."""
+        lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
+        if lifted > 1:
+            self._granted.clear()
         self._deal_ahead(view, group, now)
         waiting, room = self._waiting[group], dict[PeerId, int]()
         resting: list[float] = []
@@ -378,7 +383,6 @@ class Router:
                 resting.append(self._peers[peer].rests_until)
             else:
                 room[peer] = IN_FLIGHT * self._num_groups - self._load[peer]
-        lifted = 1 + int((now - self._stuck_since.get(group, now)) / LIFT_AFTER)
         caps = {peer: max(lifted - 1, lifted * self._round.caps.get(peer, 0)) for peer in room}
         speeds = {peer: self._peers[peer].speed for peer in room if peer in self._peers}
         rates = {peer: rate_of(each) for peer, each in speeds.items() if each.num_updates}
@@ -416,11 +420,11 @@ class Router:
 
         `items`, ascending, are those that the round is expected to have.
         """
-        own, place = self._granted.get(peer, []), bisect_right(items, self._last_granted)
+        own, place = self._next[peer], bisect_right(items, self._last_granted)
         if place == len(items) or len(own) >= self._round.caps.get(peer, 0):
             return None
         self._last_granted = items[place]
-        self._granted[peer] = [*own, items[place]]
+        own.append(items[place])
         return items[place]
 
     def _deal_ahead(self, view: View, group: Group, now: float) -> None:
@@ -428,7 +432,7 @@ class Router:
         waiting = self._waiting[group]
         for peer, items in [*self._granted.items()]:
             member = view.peers.get(peer)
-            if member is not None and member.is_here and peer not in view.off:
+            if member is not None and member.is_here and view.has_a_place(peer):
                 if not view.can_work(peer):
                     continue  # it is still applying the seal
                 counted = [1 for each in view.counted[group].values() if each.peer == peer]
@@ -554,7 +558,6 @@ class Router:
         """Results and failures of a peer."""
         if said.is_first:
             self._note_lacks(peer, said.results)
-            self._granted.pop(peer, None)
         if self._is_gathering:  # these are from before this start
             self._awaited.discard(peer)
             for result in said.results:

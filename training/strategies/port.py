@@ -167,21 +167,20 @@ class View:
 
     def can_work(self, peer: PeerId) -> bool:
         """Whether a member may be given items now."""
-        return self.peers[peer].is_here and self._has_a_place(peer)
+        return self.peers[peer].is_here and self._is_current(peer)
 
     def may_be_back(self, peer: PeerId) -> bool:
         """Whether a member is away, and not yet for long enough that others do its work."""
         redo_at = self.peers[peer].redo_at
-        return redo_at is not None and self.now < redo_at and self._has_a_place(peer)
+        return redo_at is not None and self.now < redo_at and self._is_current(peer)
 
-    def _has_a_place(self, peer: PeerId) -> bool:
-        member = self.peers[peer]
-        return (
-            not member.is_leaving
-            and member.applied == self.newest
-            and peer not in self.off
-            and (self.may_work is None or peer in self.may_work)
-        )
+    def _is_current(self, peer: PeerId) -> bool:
+        return self.peers[peer].applied == self.newest and self.has_a_place(peer)
+
+    def has_a_place(self, peer: PeerId) -> bool:
+        """Whether a member may be given items, once it has the newest state."""
+        is_allowed = self.may_work is None or peer in self.may_work
+        return not self.peers[peer].is_leaving and peer not in self.off and is_allowed
 
 
 @dataclass(frozen=True)
@@ -390,6 +389,13 @@ class Strategy(PureStrategy, Protocol):
         """Forget all but the sealed state, in which items of `round` are computed from now on.
 
         What was computed ahead of it stays in (`leaves`), where the strategy lets a peer do so.
+        """
+
+    def start_ahead(self, items: Items) -> None:
+        """After `start`, compute these again as they were computed ahead of the round.
+
+        Raises:
+            Refused: in this job nothing is.
         """
 
     def leaves(self) -> tuple[Leaf, ...]:

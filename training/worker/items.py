@@ -231,6 +231,9 @@ class Items:
             self._tell_rarely("not_ahead", step=round, item=item, reason=error.message)
             self._is_free.clear()
             await at.engine.at(Rank.STEP, self._empty)
+        except asyncio.CancelledError:
+            self._ahead = {}  # half of this one was among them
+            raise
         else:
             assert leaf is not None  # at the end of an item
             self._ahead[item] = leaf
@@ -247,7 +250,10 @@ class Items:
                 self._take_in(ahead.values())
             else:
                 await at.engine.at(Rank.STEP, self._empty)
-            at.tell("ahead", step=at.round, stage=at.group, items=len(ahead), counts=is_whole)
+            about = {"step": at.round, "stage": at.group}
+            at.tell("ahead", **about, items=len(ahead), counts=is_whole)
+            for leaf in ahead.values() if is_whole else ():
+                at.tell("item_done", **about, item=leaf.item, loss=leaf.numbers[0])
 
     async def _ask(
         self,
@@ -438,6 +444,10 @@ class Items:
         wanted = sorted(items)
         self._at.tell("gradient_dropped", step=self._at.round, items=len(wanted))
         await self._empty()
+        leaves = filter(None, map(self.leaf, wanted))
+        ahead = frozenset(leaf.item for leaf in leaves if leaf.base_round < self._at.round)
+        if ahead:
+            self._at.strategy.start_ahead(ahead)
         for item in wanted:
             done = self._done[item]
             source = PassSource(self._at, done.result, done.inputs)

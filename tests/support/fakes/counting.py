@@ -177,6 +177,10 @@ class CountingStrategy(EveryStep):
         self._state, self._round = state, round
         self._forget()
 
+    def start_ahead(self, items: Items) -> None:
+        """See `Strategy.start_ahead`."""
+        raise Refused("nobody counts ahead")
+
     def leaves(self) -> tuple[Leaf, ...]:
         """See `Strategy.leaves`."""
         return tuple(self._leaves.values())

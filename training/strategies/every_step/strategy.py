@@ -106,6 +106,10 @@ class EveryStepWithTorch(EveryStep):
         self._started, self._round = state, round
         self._forget()
 
+    def start_ahead(self, items: Items) -> None:
+        """See `Strategy.start_ahead`."""
+        raise Refused("gradients are of the newest weights alone", items=sorted(items))
+
     def leaves(self) -> tuple[Leaf, ...]:
         """See `Strategy.leaves`."""
         return tuple(self._leaves.values())

@@ -4,10 +4,11 @@ An item is a segment of inner steps. A peer is given its items one after another
 order, as each goes on from where the one before ended; none that it could not end in time, by its
 rate, but for the first. A round closes when its time is over, or when everybody who may work has
 done all that a peer may do, if they are a quorum: others may still be on their way to the newest
-state. So whoever is fast gains nothing by it. Nothing is opened again in a round, and no claim is
-waited for beyond its time: one that was not delivered is merged in the next round (staleness 1),
-what is missing is done in a later one, as long as there is a quorum of owners (DiLoCo, arXiv
-2311.08105; Decoupled DiLoCo, 2604.21428).
+state. They are waited for only where peers work ahead: some would be through at once. So whoever is
+fast gains nothing by it. Nothing is opened again in a round, and no claim is waited for beyond its
+time: one that was not delivered is merged in the next round (staleness 1), what is missing is done
+in a later one, as long as there is a quorum of owners (DiLoCo, arXiv 2311.08105; Decoupled DiLoCo,
+2604.21428).
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ class Local:
         if spec.batch.local is None:
             raise InvariantBroken("a job without local steps")
         self._most_items, self._quorum = spec.batch.local.segments, spec.batch.local.quorum
-        self._items = spec.batch.units_per_step
+        self._items, self._works_ahead = spec.batch.units_per_step, spec.batch.works_ahead
 
     def layout(self, spec: JobSpec) -> Layout:
         """See `PureStrategy.layout`."""
@@ -116,10 +117,16 @@ class Local:
         if is_over or is_back or len(done) == len(view.issued):
             return "close"
         loads = Counter(result.peer for result in done.values())
-        workers = [peer for peer in view.peers if view.can_work(peer) or view.may_be_back(peer)]
+        workers = [peer for peer in view.peers if self._is_worker(view, peer)]
         is_through = all(loads[peer] >= self._most_items for peer in workers)
         owners = {view.peers[peer].owner for peer in makers & view.peers.keys()}
         return "close" if workers and is_through and len(owners) >= self._quorum else "wait"
+
+    def _is_worker(self, view: View, peer: PeerId) -> bool:
+        if view.can_work(peer) or view.may_be_back(peer):
+            return True
+        is_next = view.peers[peer].is_here and view.peers[peer].applied == view.newest - 1
+        return self._works_ahead and is_next and view.has_a_place(peer)
 
 
 def _had(view: View) -> Iterator[tuple[Item, PeerId]]:

@@ -32,7 +32,7 @@ from contracts.terms.messages import MILLION, JobSpec, Seal
 from contracts.terms.work import Leaf, WorkClaim, tensor_name
 from training.data.loading import BlobSource
 from training.models.starting import frozen_weights, starting_weights
-from training.stages.exact import device_class, millionths, weighted_mean
+from training.stages.exact import device_class, millionths, tensors_root, weighted_mean
 from training.stages.stage import UnitInputs
 from training.strategies.local.inner import Replica
 from training.strategies.local.kept import read_about, read_vectors, write_vectors
@@ -79,6 +79,8 @@ class LocalWithTorch(Local):
         self._replica: Replica | None = None  # since the first step of the round
         self._replica_round = RoundNumber(0)  # whose sealed weights it is on
         self._leaves: dict[ItemNumber, Leaf] = {}  # of the segments that are in the weights
+        self._under_way: ItemNumber | None = None  # a segment that is in them in part
+        self._again: Items = frozenset()  # see `start_ahead`
 
     def first_state(self, group: Group) -> LocalState:
         """See `Strategy.first_state`."""
@@ -112,13 +114,19 @@ class LocalWithTorch(Local):
         is_ahead = all(leaf.base_round == ahead for leaf in self._leaves.values())
         return is_ahead and replica.began_with(state.previous)
 
+    def start_ahead(self, items: Items) -> None:
+        """See `Strategy.start_ahead`."""
+        if self._state.previous is None:
+            raise Refused("nobody works ahead in this job")
+        self._again = items
+
     def leaves(self) -> tuple[Leaf, ...]:
         """See `Strategy.leaves`."""
         return tuple(self._leaves.values())
 
     def _forget(self) -> None:
         self._leaves.clear()
-        self._replica = None
+        self._replica, self._under_way, self._again = None, None, frozenset()
 
     @property
     def _state(self) -> LocalState:
@@ -166,6 +174,7 @@ class LocalWithTorch(Local):
             self._need(replica)
             named = (tensor_name("rows", GROUP, item), recipe.forms.digest("rows", rows))
             leaf = self._leaves[item] = self._leaf(item, round, (named,), leaf_numbers(traced))
+            self._under_way = None
             return leaf
 
         try:
@@ -184,25 +193,40 @@ class LocalWithTorch(Local):
             raise Unavailable("the round was begun anew in the middle of a segment")
 
     def _at_boundary(self, item: ItemNumber) -> tuple[Replica, RoundNumber, Digest]:
-        replica = self._begun(item)
-        return replica, self._replica_round, self._state.roots().weights
-
-    def _begun(self, item: ItemNumber) -> Replica:
-        """The replica on the round's sealed weights; at them if `item` is the first one."""
-        state, recipe = self._state, self.recipe
+        if self._under_way is not None:
+            raise Unavailable(f"item {self._under_way} is under way")
+        state = self._state
+        weights, root, round = state.flat_weights, state.roots().weights, self._round
+        if item in self._again and state.previous is not None:
+            weights, round = state.previous, RoundNumber(round - 1)
+            root = tensors_root(state.stage.layout.views(weights).items())
         if self._replica is None:
-            state.stage.flat_weights.copy_(state.flat_weights)
-            self._replica, self._replica_round = recipe.replica(state.stage), self._round
-            self._replica.start(recipe.steps_before(item), state.moments)
-        elif self._replica_round != self._round:
-            self._replica.rebase(state.flat_weights)
+            self._begin(weights, round, item)
+        elif self._replica_round != round:
+            self._rebased()
+        assert self._replica is not None
+        self._under_way = item
+        return self._replica, round, root
+
+    def _begin(self, weights: Tensor, round: RoundNumber, item: ItemNumber) -> Replica:
+        stage = self._state.stage
+        stage.flat_weights.copy_(weights)
+        self._replica, self._replica_round = self.recipe.replica(stage), round
+        self._replica.start(self.recipe.steps_before(item), self._state.moments)
+        return self._replica
+
+    def _rebased(self) -> Replica:
+        """The replica on the round's sealed weights."""
+        assert self._replica is not None  # something was computed
+        if self._replica_round != self._round:
+            self._replica.rebase(self._state.flat_weights)
             self._replica_round = self._round
         return self._replica
 
     def keep(self, file: Path) -> None:
         """See `Strategy.keep`."""
-        if self._leaves:
-            replica = self._begun(min(self._leaves))
+        if self._leaves and self._under_way is None:
+            replica = self._rebased()
             done: dict[str, Value] = {
                 "steps": replica.num_steps,
                 "leaves": [leaf.value() for leaf in self._leaves.values()],
@@ -222,7 +246,8 @@ class LocalWithTorch(Local):
                 case _:
                     return ()
             leaves = tuple(map(Leaf.from_value, values))
-            replica = self._begun(min(leaf.item for leaf in leaves))
+            first = min(leaf.item for leaf in leaves)
+            replica = self._begin(self._state.flat_weights, self._round, first)
             read_vectors(file, replica.vectors)
             replica.go_on(steps)
         except (Malformed, RuntimeError, MemoryError):
@@ -249,10 +274,11 @@ class LocalWithTorch(Local):
 
     def commit(self, items: Items) -> Draft:
         """See `Strategy.commit`."""
-        if not items or items != set(self._leaves) or [*self._leaves] != sorted(items):
+        is_whole = self._under_way is None and [*self._leaves] == sorted(items)
+        if not (items and is_whole):
             raise Refused("the weights are not of these items", items=sorted(self._leaves))
         leaves = tuple(self._leaves[item] for item in sorted(items))
-        difference = self._begun(min(items)).difference()
+        difference = self._rebased().difference()
         return Draft(leaves, self.recipe.shards(difference, self._base, min(items)))
 
     def reduce(self, bucket: Bucket, shards: Iterator[Shard], weights: Weights) -> Piece:

@@ -14,7 +14,7 @@ from tests.support.history import make_digest, make_spec
 from tests.support.local_jobs import of_local_steps
 from tests.support.rounds import member
 from tests.support.rounds import result as counting
-from training.coordinator.router import IN_FLIGHT, Router
+from training.coordinator.router import IN_FLIGHT, LIFT_AFTER, Router
 from training.coordinator.walks import Round
 from training.strategies.every_step.rules import EveryStep
 from training.strategies.local.rules import Local
@@ -451,17 +451,18 @@ def test_grant__round_begins__each_is_asked_for_all_that_it_was_granted() -> Non
     assert owed_to(router, A) == [0, 2, 3]
 
 
-@pytest.mark.parametrize("why", ["not issued", "above its cap", "gone", "its session ended"])
+@pytest.mark.parametrize("why", ["not issued", "above its cap", "gone", "may not work"])
 def test_grant__not_all_of_it_can_be_asked_for__nothing_is(why: str) -> None:
     router, round = two_who_have_worked_ahead()
-    assert round.view is not None
+    view = round.view
+    assert view is not None
     if why == "not issued":
         issued = frozenset(map(ItemNumber, (0, 1, 2, 4, 5)))
-        round = replace(round, view=replace(round.view, issued=issued))
+        round = replace(round, view=replace(view, issued=issued))
     elif why == "above its cap":
         round = replace(round, caps={A: 2, B: 4})
-    elif why == "its session ended":
-        hand_in_at_first(router, A, at=0.5)
+    elif why == "may not work":
+        round = replace(round, view=replace(view, may_work=frozenset({B})), caps={B: 4})
     round = applied(round, B) if why == "gone" else applied(round, A, B)
     if why == "gone":
         assert round.view is not None
@@ -472,6 +473,36 @@ def test_grant__not_all_of_it_can_be_asked_for__nothing_is(why: str) -> None:
 
     assert 3 not in owed_to(router, A) and len(owed_to(router, B)) == IN_FLIGHT
     assert owed_to(router, B)[0] == 1 and (why != "gone" or 2 in owed_to(router, B))
+
+
+def test_grant__it_is_here_and_never_applies_the_seal__others_are_dealt_what_is_left_at_last() -> (
+    None
+):
+    router, round = two_who_have_worked_ahead()
+    assert round.view is not None
+    left = frozenset(map(ItemNumber, (0, 2, 3)))  # all of them granted to A
+    round = applied(replace(round, view=replace(round.view, issued=left)), B)
+
+    router.look(round, 1.0)
+    assert not owed_to(router, B)
+    router.pass_time(1.1 + LIFT_AFTER)
+
+    assert owed_to(router, B)
+
+
+def test_grant__who_begins_sessions_again_and_again__gets_no_more_and_others_still_get_some() -> (
+    None
+):
+    router, items = local_router(), [*map(ItemNumber, range(8))]
+    router.look(round_of_local_steps(8, {}, cap=2), 0.0)
+    for who in (A, B):
+        hand_in_at_first(router, who)
+
+    for _ in range(9):
+        router.grant(A, items)
+        hand_in_at_first(router, A, at=0.5)
+
+    assert router.grant(A, items) is None and router.grant(B, items) == 2
 
 
 def hand_in_at_first(router: Router, who: PeerId, *items: int, at: float = 0.1) -> None:
