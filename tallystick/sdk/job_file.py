@@ -339,7 +339,7 @@ class LocalFields(Fields):
     at the end of the one before; for that peers send 8 bytes a weight more, 16 without a codec."""
     overlap: bool = False
     """Peers begin with the next round while this one is exchanged, and add what it brings when it
-    is there: worth it where lines are slow. Of moments: restart."""
+    is there: more tokens per second, which teach less. Of moments: restart."""
     outer_rate: Annotated[Number, Gt(0), Le(10)] = 1.0
     """Part of the averaged change that is taken."""
     outer_momentum: Annotated[Number, Ge(0), Lt(1)] = 0.0
