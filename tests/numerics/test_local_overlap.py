@@ -15,6 +15,7 @@ from contracts.terms.messages import ShardCodecName
 from contracts.terms.work import Leaf
 from tests.numerics.test_local_moments import CODECS, SECOND, Job, Work, spec_under
 from tests.support.fakes.memory_source import at_once
+from training.strategies.local.inner import Replica
 from training.strategies.local.rules import GROUP
 from training.strategies.port import RoundNumber
 
@@ -134,6 +135,24 @@ def test_commit__an_item_is_half_done_ahead__refused_and_of_its_own_items_after_
     recipe = job.strategy.recipe
     again = recipe.shards(wanted.difference, wanted.base, AHEAD)
     assert shards == [data for _, data in again]
+
+
+def test_run__no_memory_as_it_begins__is_told_and_the_next_try_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, wanted = sealed_once(), second_round(sealed_once()).leaf
+    for each in (job, other := sealed_once()):
+        each.strategy.start(each.state, RoundNumber(9))
+    with monkeypatch.context() as broken:
+        broken.setattr(Replica, "start", _no_memory)
+        with pytest.raises(Unavailable):
+            run(job, NEXT)
+
+    assert run(job, NEXT) == run(other, NEXT) != wanted
+
+
+def _no_memory(*_: object) -> None:
+    raise RuntimeError("out of memory")
 
 
 def test_keep__round_with_work_ahead__goes_on_where_it_was(tmp_path: Path) -> None:

@@ -303,6 +303,24 @@ def test_overlap__other_items_are_dealt_than_were_granted__work_ahead_is_dropped
     assert sorted(sealed_items(swarm)) == [*range(6 * ROUNDS)]
 
 
+def test_overlap__a_grant_is_lost_on_its_way__what_comes_after_it_is_not_counted_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = Router.grant
+
+    def second(self: Router, peer: PeerId, items: Sequence[ItemNumber]) -> ItemNumber | None:
+        return grant(self, peer, items) and grant(self, peer, items)
+
+    monkeypatch.setattr(Router, "grant", second)
+    swarm = swarm_of(tmp_path, local=OVERLAP, units_per_step=6, rules=patient_rules())
+
+    finished(swarm)
+
+    assert {line["counts"] for line in swarm.lines("ahead")} == {False}
+    assert not swarm.lines("item_lost") and not swarm.lines("gradient_dropped")
+    assert weights_roots(swarm) == {plain_root(swarm)}
+
+
 class _Timed(Around):
     """Applies no faster than this; may end an item only once others were asked for their claims."""
 

@@ -300,7 +300,8 @@ class Router:
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
         granted = {item for items in self._granted.values() for item in items}
-        room = len(granted) + IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
+        ahead = len(granted) + sum((item, False) in self._walks for item in self._ahead)
+        room = ahead + IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
         # What somebody had at our start is begun first: to work on others it would have to go back.
         had = granted.union(each.item for names in (self._found, self._held) for each in names)
         first = [item for item in self._to_begin if item in had]
@@ -406,10 +407,13 @@ class Router:
         free = {item for item, walk in waiting.items() if not walk.lacking}
         deal(frozenset(free - kept), useful or room)
         self._again.pop(group, None)
-        if not waiting:
+        here = [peer for peer, own in self._round.here.items() if own == group]
+        is_busy = any(self._out[peer] for peer in here)
+        if not waiting or (is_busy and waiting.keys() <= kept):
             self._stuck_since.pop(group, None)
+        if not waiting:
             return
-        if not any(self._out[peer] for peer, own in self._round.here.items() if own == group):
+        if here and not is_busy:
             since = self._stuck_since.setdefault(group, now)
             resting.append(now + LIFT_AFTER - (now - since) % LIFT_AFTER)
         if resting:

@@ -8,8 +8,8 @@ Invariants
   for what the strategy keeps. So whatever is lost from the gradient, or is too many in it, is
   computed again from there when a claim is to be made (`gather`).
 - Nothing that came from others is computed with before it has its digest.
-- What is computed ahead of its round counts in it if the first tasks of that round ask for all of
-  it, and is dropped otherwise, or when the session ends before.
+- What is computed ahead of its round counts in it if the first tasks of that round begin with all
+  of it, and is dropped otherwise, or when the session ends before.
 """
 
 import asyncio
@@ -173,8 +173,8 @@ class Items:
 
     async def talk(self) -> None:
         """Hand in and ask, in one session with the coordinator, until cancelled."""
-        if self._ahead:  # the coordinator may not know of it any more
-            await self._at.engine.at(Rank.STEP, self._empty)
+        if self._at.book.record.spec.batch.works_ahead:
+            await self._at.engine.at(Rank.STEP, self._drop_ahead)
         self._results = self._unclaimed() | self._results
         is_first, backoff = True, Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while is_first and self._results:
@@ -238,14 +238,19 @@ class Items:
             assert leaf is not None  # at the end of an item
             self._ahead[item] = leaf
 
+    async def _drop_ahead(self) -> None:
+        """Of a session that has ended; a piece of an item may have been computed since."""
+        if not self._added and self._at.seat is not None:
+            await self._empty()
+
     async def _settle_ahead(self) -> None:
-        """Count in the round what was computed ahead of it, if all of that is asked for."""
+        """Count in the round what was computed ahead of it, if what is asked for begins so."""
         async with self._working_ahead:
             if not self._ahead:
                 return
             ahead, at = self._ahead, self._at
-            asked = {name.item for name in self._held if name.round == at.round}
-            if is_whole := ahead.keys() <= asked:
+            asked = sorted(name.item for name in self._held if name.round == at.round)
+            if is_whole := asked[: len(ahead)] == sorted(ahead):
                 self._ahead = {}
                 self._take_in(ahead.values())
             else:

@@ -163,7 +163,11 @@ class LocalWithTorch(Local):
         """A step at a time: where the caller has no turn of its own others come between."""
         recipe, traced = self.recipe, list[TracedStep]()
         steps = recipe.steps(rows)
-        replica, round, weights = await self.compute(lambda: self._at_boundary(item))
+        try:
+            replica, round, weights = await self.compute(lambda: self._at_boundary(item))
+        except (RuntimeError, MemoryError) as error:
+            self._forget()
+            raise _broken_off(error) from error
 
         def step(number: int) -> None:
             self._need(replica)
@@ -185,7 +189,7 @@ class LocalWithTorch(Local):
             if self._replica is replica:  # there may be half of the segment in it
                 self._forget()
             if isinstance(error, RuntimeError | MemoryError):  # of torch
-                raise Unavailable(f"a segment broke off: {error}") from error
+                raise _broken_off(error) from error
             raise
 
     def _need(self, replica: Replica) -> None:
@@ -211,9 +215,10 @@ class LocalWithTorch(Local):
     def _begin(self, weights: Tensor, round: RoundNumber, item: ItemNumber) -> Replica:
         stage = self._state.stage
         stage.flat_weights.copy_(weights)
-        self._replica, self._replica_round = self.recipe.replica(stage), round
-        self._replica.start(self.recipe.steps_before(item), self._state.moments)
-        return self._replica
+        replica = self.recipe.replica(stage)
+        replica.start(self.recipe.steps_before(item), self._state.moments)
+        self._replica, self._replica_round = replica, round
+        return replica
 
     def _rebased(self) -> Replica:
         """The replica on the round's sealed weights."""
@@ -339,3 +344,7 @@ class LocalWithTorch(Local):
             seed,
             comparison,
         )
+
+
+def _broken_off(error: BaseException) -> Unavailable:
+    return Unavailable(f"a segment broke off: {error}")

@@ -490,6 +490,18 @@ def test_grant__it_is_here_and_never_applies_the_seal__others_are_dealt_what_is_
     assert owed_to(router, B)
 
 
+def test_grant__all_take_long_to_apply_the_seal__nothing_is_taken_from_them_meanwhile() -> None:
+    router, round = two_who_have_worked_ahead()
+    router.look(applied(round), 1.0)
+    router.pass_time(2 + LIFT_AFTER)
+    router.look(applied(round, B), 3 + LIFT_AFTER)
+    router.pass_time(4 + 2 * LIFT_AFTER)
+
+    router.look(applied(round, A, B), 5 + 3 * LIFT_AFTER)
+
+    assert owed_to(router, A) == [0, 2, 3]
+
+
 def test_grant__who_begins_sessions_again_and_again__gets_no_more_and_others_still_get_some() -> (
     None
 ):
