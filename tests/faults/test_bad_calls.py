@@ -96,6 +96,7 @@ class Parties:
             "job": self.job.papers.job, "address": "x:1", "bandwidth": 1, "applied": 0, "group": 0,
             "round": 1, "start": 0, "end": 1, "seed": 0, "seen": 0, "items": ((0, 1),), "given": (),
             "is_first": True, "results": (), "failed": (), "holding": (), "digests": (),
+            "is_free": False,
             "digest": ZERO_DIGEST, "bucket": 0, "members": (), "names": (), "all_applied": 0,
             "to": self.keys["ann"].key, "method": PING.name, "milliseconds": 1000, "max_bytes": 9,
         } | changed  # fmt: skip

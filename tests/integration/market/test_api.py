@@ -196,7 +196,7 @@ async def test_post_job__that_does_not_hold__is_refused_and_nothing_is_stored(
         ({"budget": BaseUnits(10)}, "unaffordable"),
     ]
     spec = market_spec()
-    unknown = encode({"message": spec.value() | {"kind": "job_spec.v10"}, "signature": bytes(65)})
+    unknown = encode({"message": spec.value() | {"kind": "job_spec.v99"}, "signature": bytes(65)})
     bodies = [(job_body(spec.model_copy(update=each)), code) for each, code in changes]
     bodies += [
         (job_body(spec, by="mallory"), "bad_signature"),
