@@ -15,6 +15,7 @@ from contracts.terms.messages import ShardCodecName
 from contracts.terms.work import Leaf
 from tests.numerics.test_local_moments import CODECS, SECOND, Job, Work, spec_under
 from tests.support.fakes.memory_source import at_once
+from training.strategies.local import strategy
 from training.strategies.local.inner import Replica
 from training.strategies.local.rules import GROUP
 from training.strategies.port import RoundNumber
@@ -108,7 +109,10 @@ def test_evaluate__in_the_middle_of_a_round__is_of_the_sealed_weights_and_change
     assert second_round(job).leaf == second_round(sealed_once()).leaf
 
 
-def test_commit__an_item_is_half_done_ahead__refused_and_of_its_own_items_after_a_start() -> None:
+def test_commit__an_item_is_half_done_ahead__refused_and_of_its_own_items_after_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strategy, "AT_ONCE", 0.0)
     job, wanted = sealed_once(), second_round(sealed_once())
     job.strategy.start(job.state, SECOND)
     run(job, NEXT)

@@ -12,8 +12,8 @@ Invariants
 - The sealed state changes in `apply` alone, to equal bytes everywhere.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -62,6 +62,10 @@ from training.strategies.port import (
     in_turn,
     validation_name,
 )
+
+AT_ONCE = 0.05
+"""Seconds after which others may compute; to hand over after each step of a small model takes as
+long as some of the step."""
 
 
 class LocalWithTorch(Local):
@@ -160,7 +164,7 @@ class LocalWithTorch(Local):
         return self._leaf(item, self._round, (), (millionths(loss),))
 
     async def _segment(self, item: ItemNumber, rows: bytes) -> Leaf:
-        """A step at a time: where the caller has no turn of its own others come between."""
+        """A few steps at a time: where the caller has no turn of its own others come between."""
         recipe, traced = self.recipe, list[TracedStep]()
         steps = recipe.steps(rows)
         try:
@@ -169,10 +173,14 @@ class LocalWithTorch(Local):
             self._forget()
             raise _broken_off(error) from error
 
-        def step(number: int) -> None:
+        def some_steps() -> None:
             self._need(replica)
-            inputs = {item: UnitInputs(rows_RT=steps[number])}
-            traced.append(replica.step(inputs, recipe.step_seed(weights, item, number)))
+            began = time.monotonic()
+            for number in range(len(traced), len(steps)):
+                inputs = {item: UnitInputs(rows_RT=steps[number])}
+                traced.append(replica.step(inputs, recipe.step_seed(weights, item, number)))
+                if time.monotonic() - began >= AT_ONCE:
+                    break
 
         def end() -> Leaf:
             self._need(replica)
@@ -182,8 +190,8 @@ class LocalWithTorch(Local):
             return leaf
 
         try:
-            for number in range(len(steps)):
-                await self.compute(partial(step, number))
+            while len(traced) < len(steps):
+                await self.compute(some_steps)
             return await self.compute(end)
         except BaseException as error:
             if self._replica is replica:  # there may be half of the segment in it
