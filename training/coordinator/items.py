@@ -5,7 +5,7 @@ write. A peer whose account is idle (`limiting`) is given no items: it stays a m
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
@@ -82,7 +82,7 @@ class ItemRoutes:
         if request.is_free and (item := self._granted(peer)) is not None:
             return ItemTasks(tasks=(), drops=(), ahead=item)
         news = self._polls.setdefault(peer, asyncio.Event())
-        if request.is_free and not self._has_claimed(peer):
+        if request.is_free and peer not in self._through():
             self._free.add(peer)
         with suppress(TimeoutError):
             async with asyncio.timeout(LONG_POLL):
@@ -92,18 +92,18 @@ class ItemRoutes:
         owed = self._owed(peer, request) or ItemTasks(tasks=(), drops=())
         return owed.model_copy(update={"ahead": item})
 
-    def _has_claimed(self, peer: PeerId) -> bool:
-        """Whether a claim of the round is stored of all that counts of a peer."""
-        open = self._job.state.open
-        if open is None or peer in open.unclaimed:
-            return False
-        round = self._job.state.round
-        return any((c.peer, c.round) == (peer, round) for c in open.claims.values())
+    def _through(self) -> Set[PeerId]:
+        """Whose claim of the round is stored, of all that counts of it."""
+        open, round = self._job.state.open, self._job.state.round
+        if open is None:
+            return frozenset()
+        own = (claim for claim in open.claims.values() if claim.round == round)
+        return {claim.peer for claim in own} - open.unclaimed.keys()
 
     def _granted(self, peer: PeerId) -> Item | None:
         """An item of the next round, for who has nothing left to do in this one."""
         state = self._job.state
-        if state.open is None or not self._has_claimed(peer):
+        if state.open is None or peer not in self._through():
             return None
         if self._soon[0] is not state.open.claims or self._soon[1] is not state.cursor:
             self._soon = state.open.claims, state.cursor, items_ahead(state)
@@ -140,9 +140,10 @@ class ItemRoutes:
                     await asyncio.sleep(WRITE_AGAIN)
                     continue
                 self._router.look(self._round(), self._now())
-                claimed = self._free and {peer for peer in self._free if self._has_claimed(peer)}
-                self._free -= claimed
-                self._router.news |= claimed
+                if self._free:
+                    through = self._free & self._through()
+                    self._free -= through
+                    self._router.news |= through
                 self._router.pass_time(self._now())
                 self._spread()
                 self._poke.clear()

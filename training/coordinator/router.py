@@ -299,7 +299,7 @@ class Router:
         view = self._round.view
         if view is None or not view.is_dealing or self._num_evaluating:
             return  # the state of the round before is gone as soon as all items are done
-        granted = {item for items in self._granted.values() for item in items}
+        granted = self._reserved()
         ahead = len(granted) + sum((item, False) in self._walks for item in self._ahead)
         room = ahead + IN_FLIGHT * self._num_groups * max(1, len(self._round.here))
         # What somebody had at our start is begun first: to work on others it would have to go back.
@@ -403,7 +403,7 @@ class Router:
             if item in waiting and (not others or len(walk.lacking) < SAID_BY):
                 deal(frozenset({item}), room)
         useful = {peer: free for peer, free in room.items() if not self._is_useless(peer)}
-        kept = {item for items in self._granted.values() for item in items}
+        kept = self._reserved()
         free = {item for item, walk in waiting.items() if not walk.lacking}
         deal(frozenset(free - kept), useful or room)
         self._again.pop(group, None)
@@ -430,6 +430,10 @@ class Router:
         self._last_granted = items[place]
         own.append(items[place])
         return items[place]
+
+    def _reserved(self) -> set[Item]:
+        """Items of this round that are granted and not dealt yet."""
+        return {item for items in self._granted.values() for item in items}
 
     def _deal_ahead(self, view: View, group: Group, now: float) -> None:
         """Give who has worked ahead all that it was granted, as soon as it is in the round."""

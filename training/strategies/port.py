@@ -392,14 +392,14 @@ class Strategy(PureStrategy, Protocol):
         """
 
     def start_ahead(self, items: Items) -> None:
-        """After `start`, compute these again as they were computed ahead of the round.
+        """Have these computed, after `start`, as they were ahead of the round.
 
         Raises:
             Refused: in this job nothing is.
         """
 
     def leaves(self) -> tuple[Leaf, ...]:
-        """Of the items that are in, in the order in which they were run."""
+        """Leaves of the items that are in, in the order in which they were run."""
 
     async def run(self, item: Item, direction: Direction, source: Source) -> Leaf | None:
         """One pass of an item; the leaf at the end of `backward`, `whole` and an `evaluate` that

@@ -133,7 +133,7 @@ class Items:
             at.tell("items_resumed", step=at.round, stage=at.group, items=len(leaves))
 
     def _take_in(self, leaves: Iterable[Leaf]) -> None:
-        """Whole items of this round that are in the gradient already."""
+        """Take note of whole items of this round that are in the gradient already."""
         for leaf in leaves:
             result = TaskResult(
                 direction="whole",
@@ -173,14 +173,15 @@ class Items:
 
     async def talk(self) -> None:
         """Hand in and ask, in one session with the coordinator, until cancelled."""
-        if self._at.book.record.spec.batch.works_ahead:
+        works_ahead = self._at.book.record.spec.batch.works_ahead
+        if works_ahead:
             await self._at.engine.at(Rank.STEP, self._drop_ahead)
         self._results = self._unclaimed() | self._results
         is_first, backoff = True, Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while is_first and self._results:
             is_first = not await self._hand_in(backoff, is_first=True)
         loops = [self._hand_in_news(), self._ask_for_more(is_first=is_first)]
-        if self._at.book.record.spec.batch.works_ahead:
+        if works_ahead:
             loops.append(self._work_ahead())
         await asyncio.gather(*loops)
 
@@ -239,7 +240,7 @@ class Items:
             self._ahead[item] = leaf
 
     async def _drop_ahead(self) -> None:
-        """Of a session that has ended; a piece of an item may have been computed since."""
+        """Drop what an ended session has left, of which a piece may have been computed since."""
         if not self._added and self._at.seat is not None:
             await self._empty()
 

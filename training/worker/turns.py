@@ -2,7 +2,7 @@
 
 What the whole swarm waits for goes first (claim, reduce, seal), then backward passes, which free
 memory here and let the stages below go on, then forward passes (SWARM, Ryabinin et al. 2023), then
-audits, for which a deadline of several steps holds.
+audits, for which a deadline of several steps holds, and work ahead of its round.
 Invariants: a turn that was given to somebody who is gone is passed on at once; while tasks keep
 the queue full an audit waits for at most `PATIENCE` passes, and for what the whole swarm waits for.
 """

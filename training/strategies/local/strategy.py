@@ -64,8 +64,7 @@ from training.strategies.port import (
 )
 
 AT_ONCE = 0.05
-"""Seconds after which others may compute; to hand over after each step of a small model takes as
-long as some of the step."""
+"""Seconds after which others may compute: of a small model several steps, of a large one a step."""
 
 
 class LocalWithTorch(Local):
@@ -164,7 +163,7 @@ class LocalWithTorch(Local):
         return self._leaf(item, self._round, (), (millionths(loss),))
 
     async def _segment(self, item: ItemNumber, rows: bytes) -> Leaf:
-        """A few steps at a time: where the caller has no turn of its own others come between."""
+        """Compute an item, some steps at a time: others come between if the caller has no turn."""
         recipe, traced = self.recipe, list[TracedStep]()
         steps = recipe.steps(rows)
         try:
@@ -212,13 +211,11 @@ class LocalWithTorch(Local):
         if item in self._again and state.previous is not None:
             weights, round = state.previous, RoundNumber(round - 1)
             root = tensors_root(state.stage.layout.views(weights).items())
-        if self._replica is None:
-            self._begin(weights, round, item)
-        elif self._replica_round != round:
-            self._rebased()
-        assert self._replica is not None
+        replica = self._replica or self._begin(weights, round, item)
+        if self._replica_round != round:
+            replica = self._rebased()
         self._under_way = item
-        return self._replica, round, root
+        return replica, round, root
 
     def _begin(self, weights: Tensor, round: RoundNumber, item: ItemNumber) -> Replica:
         stage = self._state.stage

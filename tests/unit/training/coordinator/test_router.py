@@ -422,7 +422,8 @@ def two_who_have_worked_ahead(cap: int = 4) -> tuple[Router, Round]:
     items = [*map(ItemNumber, range(4))]
     granted = [router.grant(who, items) for who in (A, B, A, A, A)]
     assert granted == [0, 1, 2, 3, None]
-    view = replace(first.view, newest=StepNumber(1))  # type: ignore[type-var]
+    assert first.view is not None
+    view = replace(first.view, newest=StepNumber(1))
     return router, replace(first, number=StepNumber(2), view=view)
 
 
